@@ -1,0 +1,34 @@
+# Two commands do everything on a bare machine with Python 3.11+: `make quickstart` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: quickstart test check format bench clean
+
+quickstart: .venv/installed
+	$(BIN)/bayesticket quickstart
+
+# The second run is without run-time type checks: there the library's own refusals are what answers bad input.
+test: .venv/installed
+	$(BIN)/pytest
+	$(BIN)/pytest -o addopts=-q tests/refusals
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(MAKE) --no-print-directory test
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/installed
+	$(BIN)/bayesticket bench
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache

@@ -1,0 +1,8 @@
+"""Why do transformers grok? Interventions, measures and fast training for small TransformerLens models.
+
+Names are loaded when they are first used; the stub beside this file lists them.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

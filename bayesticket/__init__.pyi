@@ -1,0 +1,117 @@
+from .config import TrainConfig as TrainConfig
+from .errors import BayesticketError as BayesticketError
+from .interventions import (
+    Anneal as Anneal,
+)
+from .interventions import (
+    AttentionIntervention as AttentionIntervention,
+)
+from .interventions import (
+    Context as Context,
+)
+from .interventions import (
+    EntropyPrior as EntropyPrior,
+)
+from .interventions import (
+    FrozenAttention as FrozenAttention,
+)
+from .interventions import (
+    GradientNoise as GradientNoise,
+)
+from .interventions import (
+    Intervention as Intervention,
+)
+from .interventions import (
+    KLPrior as KLPrior,
+)
+from .interventions import (
+    LinearAttention as LinearAttention,
+)
+from .interventions import (
+    MixedAttention as MixedAttention,
+)
+from .interventions import (
+    NoResidual as NoResidual,
+)
+from .interventions import (
+    NormMatch as NormMatch,
+)
+from .interventions import (
+    QKPenalty as QKPenalty,
+)
+from .interventions import (
+    Recipe as Recipe,
+)
+from .interventions import (
+    Schedule as Schedule,
+)
+from .interventions import (
+    SparsityPrior as SparsityPrior,
+)
+from .interventions import (
+    TicketMask as TicketMask,
+)
+from .interventions import (
+    Window as Window,
+)
+from .live import Live as Live
+from .measures import (
+    Accuracy as Accuracy,
+)
+from .measures import (
+    AttentionEntropy as AttentionEntropy,
+)
+from .measures import (
+    AttentionGradient as AttentionGradient,
+)
+from .measures import (
+    AttentionMeasure as AttentionMeasure,
+)
+from .measures import (
+    InformativeMass as InformativeMass,
+)
+from .measures import (
+    KLToOracle as KLToOracle,
+)
+from .measures import (
+    Loss as Loss,
+)
+from .measures import (
+    Measure as Measure,
+)
+from .measures import (
+    MLPNorm as MLPNorm,
+)
+from .measures import (
+    Observation as Observation,
+)
+from .measures import (
+    measure as measure,
+)
+from .model import Architecture as Architecture
+from .model import build_model as build_model
+from .routing import Permuted as Permuted
+from .run import Run as Run
+from .symbolic import (
+    KOperandAddition as KOperandAddition,
+)
+from .symbolic import (
+    ModularAddition as ModularAddition,
+)
+from .symbolic import (
+    ModularMultiplication as ModularMultiplication,
+)
+from .symbolic import (
+    PermutationComposition as PermutationComposition,
+)
+from .symbolic import (
+    SparseParity as SparseParity,
+)
+from .tasks import AbstractTask as AbstractTask
+from .tasks import Examples as Examples
+from .tasks import Split as Split
+from .tasks import Task as Task
+from .train import Interrupted as Interrupted
+from .train import NonFiniteLoss as NonFiniteLoss
+from .train import resume as resume
+from .train import train as train

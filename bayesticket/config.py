@@ -1,0 +1,148 @@
+"""Everything that decides what a training run computes, as one comparable and storable object."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.forward import FORWARDS
+from bayesticket.interventions.base import Recipe, as_recipe
+from bayesticket.measures import Measure
+from bayesticket.model import Architecture
+from bayesticket.optim import OPTIMIZERS
+from bayesticket.serial import describe
+from bayesticket.spec import Spec
+from bayesticket.symbolic import ModularAddition
+from bayesticket.tasks import AbstractTask
+
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TrainConfig(Spec):
+    """The options of a training run; the defaults are the paper's, where it names them.
+
+    >>> TrainConfig(seed=3)
+    TrainConfig(seed=3)
+    """
+
+    task: AbstractTask = field(default_factory=ModularAddition)
+    """What is learned, as "ModularAddition(p=113, distractors='constant')"."""
+    intervention: Recipe = field(default_factory=Recipe)
+    """What is done to the model, as "KLPrior(strength=1.0) + NormMatch(radius=30.0)"; nothing by default."""
+    model: Architecture | HookedTransformer = field(default_factory=Architecture)
+    """The one-layer model, as "Architecture(n_heads=4)"; in Python also any HookedTransformer, which is copied."""
+    measures: tuple[Measure, ...] = ()
+    """What is recorded beside loss, accuracy, KL to the oracle, informative mass, MLP norm and attention gradient."""
+    seed: int = 0
+    """Decides initialisation, split, batches and noise."""
+    init_seed: int | None = None
+    """Decides the initialisation alone; `seed` by default."""
+    split_seed: int | None = None
+    """Decides the split and the distractors alone; `seed` by default."""
+    batch_seed: int | None = None
+    """Decides the order of batches and the noise of interventions alone; `seed` by default."""
+    train_fraction: float = 0.3
+    """Share of the examples that is trained on."""
+    epochs: int = 10_000
+    """How many times to go through the training examples."""
+    batch_size: int | None = None
+    """Examples in one optimiser step; all of them by default, as in the paper."""
+    optimizer: Literal["adamw", "sgd", "muon", "lion"] = "adamw"
+    """Optimiser."""
+    lr: float = 1e-3
+    """Learning rate."""
+    weight_decay: float = 1.0
+    """Weight decay, decoupled except for sgd, on every parameter; it contracts by lr · weight_decay a step."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Averaging of AdamW, Muon and Lion."""
+    momentum: float = 0.0
+    """Momentum of sgd."""
+    warmup: int = 10
+    """Epochs over which the learning rate rises to its value."""
+    max_grad_norm: float | None = 1.0
+    """Gradients of a larger norm are scaled down to it."""
+    record_every: int = 10
+    """Epochs between records."""
+    stop_after_grok: int | None = None
+    """Epochs to go on after test accuracy has reached `grok_threshold`; to the end by default."""
+    grok_threshold: float = 0.99
+    """The test accuracy that counts as grokking."""
+    forward: Literal["auto", "fast", "full"] = "auto"
+    """The query-only forward, TransformerLens' full one, or the first where it serves and the second elsewhere."""
+    device: str = "auto"
+    """"cpu", "cuda", …; "auto" takes a GPU where there is one."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of the model."""
+    loss_dtype: Literal["float32", "float64"] | None = None
+    """Precision of the loss; that of the model by default. A float32 loss stops giving gradient near 1e-7."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "intervention", as_recipe(self.intervention))
+        object.__setattr__(self, "measures", tuple(self.measures))
+        object.__setattr__(self, "betas", tuple(self.betas))
+        self._check_kinds()
+        self._check_numbers()
+
+    def _check_kinds(self) -> None:
+        if not isinstance(self.task, AbstractTask):
+            raise refuse("task", self.task, "a task, such as ModularAddition(p=113)")
+        if not isinstance(self.model, Architecture | HookedTransformer):
+            raise refuse("model", self.model, "a HookedTransformer, or an Architecture")
+        for measure in self.measures:
+            if not isinstance(measure, Measure):
+                raise refuse("measures", measure, "Measure objects, such as AttentionEntropy()")
+        for name, names in (("optimizer", OPTIMIZERS), ("forward", FORWARDS), ("dtype", DTYPES)):
+            if getattr(self, name) not in names:
+                raise refuse_name(name, getattr(self, name), names)
+        if self.loss_dtype is not None and self.loss_dtype not in DTYPES:
+            raise refuse_name("loss_dtype", self.loss_dtype, DTYPES)
+        if self.device != "auto":
+            try:
+                torch.empty(0, device=self.device)
+            except (RuntimeError, AssertionError, TypeError) as error:
+                raise refuse("device", self.device, '"auto", or a device that torch can use here') from error
+
+    def _check_numbers(self) -> None:
+        for name, least in (("seed", 0), ("epochs", 1), ("warmup", 0), ("record_every", 1)):
+            require_integer(name, getattr(self, name), least=least)
+        optional = (("init_seed", 0), ("split_seed", 0), ("batch_seed", 0), ("batch_size", 1), ("stop_after_grok", 0))
+        for name, least in optional:
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), least=least)
+        require_number("train_fraction", self.train_fraction, above=0.0, below=1.0)
+        require_number("lr", self.lr, above=0.0)
+        require_number("weight_decay", self.weight_decay, least=0.0)
+        require_number("momentum", self.momentum, least=0.0, below=1.0)
+        if len(self.betas) != 2:
+            raise refuse("betas", self.betas, "two numbers")
+        for beta in self.betas:
+            require_number("betas", beta, least=0.0, below=1.0)
+        if self.max_grad_norm is not None:
+            require_number("max_grad_norm", self.max_grad_norm, above=0.0)
+        require_number("grok_threshold", self.grok_threshold, above=0.0)
+
+    def seed_of(self, purpose: Literal["init", "split", "batch"]) -> int:
+        """The seed of one purpose."""
+        own = getattr(self, f"{purpose}_seed")
+        return self.seed if own is None else own
+
+
+def config_id(config: TrainConfig) -> str:
+    """A short name for what a configuration computes: equal configurations, equal names.
+
+    >>> config_id(TrainConfig()) == config_id(TrainConfig(seed=0)) != config_id(TrainConfig(seed=1))
+    True
+    """
+    return hashlib.sha256(json.dumps(describe(config, {}), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def resolve_device(device: str) -> str:
+    """The device that "auto" stands for here."""
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"

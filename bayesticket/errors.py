@@ -1,0 +1,56 @@
+"""What the library says when it is given something it cannot use."""
+
+import difflib
+import math
+from collections.abc import Iterable
+
+
+class BayesticketError(ValueError):
+    """A refused input or a stopped run; the message names the field, what was given and what is accepted."""
+
+
+def refuse(field: str, given: object, accepted: str) -> BayesticketError:
+    """Builds the error for one field.
+
+    >>> refuse("train_fraction", 1.5, "a number between 0 and 1, both excluded")
+    BayesticketError('train_fraction: got 1.5; accepted: a number between 0 and 1, both excluded')
+    """
+    return BayesticketError(f"{field}: got {given!r}; accepted: {accepted}")
+
+
+def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketError:
+    """Builds the error for a name that is not among `names`, with the closest of them.
+
+    >>> refuse_name("optimizer", "adam", ["adamw", "sgd"])
+    BayesticketError("optimizer: got 'adam'; accepted: 'adamw', 'sgd'. Closest: 'adamw'")
+    """
+    names = list(names)
+    closest = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
+    hint = f". Closest: {closest[0]!r}" if closest else ""
+    shown = ", ".join(repr(name) for name in names[:12]) + (", …" if len(names) > 12 else "")
+    return BayesticketError(f"{field}: got {given!r}; accepted: {shown}{hint}")
+
+
+def require_number(
+    field: str,
+    given: object,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    least: float = -math.inf,
+) -> None:
+    """Refuses all but a finite number with `above < given < below` and `given >= least`."""
+    bounds = [
+        f"{sign} {bound:g}" for sign, bound in ((">", above), (">=", least), ("<", below)) if math.isfinite(bound)
+    ]
+    accepted = " ".join(["a finite number", *(["and".join(f" {b} " for b in bounds).strip()] if bounds else [])])
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        raise refuse(field, given, accepted)
+    if not (above < given < below and given >= least):
+        raise refuse(field, given, accepted)
+
+
+def require_integer(field: str, given: object, *, least: int) -> None:
+    """Refuses all but a whole number of at least `least`."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise refuse(field, given, f"a whole number of at least {least}")

@@ -1,0 +1,170 @@
+"""Edits: interventions that change what attention does, in the forward pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens.hook_points import HookPoint
+
+from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, check_target
+from bayesticket.interventions.schedule import Strength, require_strength
+from bayesticket.model import (
+    NamedHook,
+    linear_attention_hooks,
+    no_residual_hooks,
+    pattern_name,
+    require_layer,
+)
+from bayesticket.routing import Target, as_target
+
+
+def freeze_attention(
+    pattern: Float[Tensor, "n H query key"],
+    target: Float[Tensor, "n_or_1 heads key"],
+    *,
+    query: int = -1,
+    heads: Sequence[int] | None = None,
+) -> Float[Tensor, "n H query key"]:
+    """The pattern with its row at `query` replaced by a target, `α ← α*`.
+
+    >>> freeze_attention(torch.full((1, 1, 1, 2), 0.5), torch.tensor([[[1.0, 0.0]]]))
+    tensor([[[[1., 0.]]]])
+    """
+    return mix_attention(pattern, target, 1.0, query=query, heads=heads)
+
+
+def mix_attention(
+    pattern: Float[Tensor, "n H query key"],
+    target: Float[Tensor, "n_or_1 heads key"],
+    weight: float,
+    *,
+    query: int = -1,
+    heads: Sequence[int] | None = None,
+) -> Float[Tensor, "n H query key"]:
+    """The pattern with its row at `query` moved toward a target, `α ← (1 − w) α + w α*`.
+
+    >>> mix_attention(torch.full((1, 1, 1, 2), 0.5), torch.tensor([[[1.0, 0.0]]]), 0.5)
+    tensor([[[[0.7500, 0.2500]]]])
+    """
+    which = slice(None) if heads is None else list(heads)
+    mixed = pattern.clone()
+    row = target.to(pattern)
+    # At full weight the model's own attention leaves the computation, and gets no gradient.
+    mixed[:, which, query] = row if weight == 1.0 else (1 - weight) * pattern[:, which, query] + weight * row
+    return mixed
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixedAttention(AttentionIntervention):
+    """Moves attention part of the way to a target, `α ← (1 − w) α + w α*`, with `w` between 0 and 1.
+
+    >>> MixedAttention("oracle", weight=0.3)
+    MixedAttention(weight=0.3)
+    """
+
+    target: Target = "oracle"
+    weight: Strength = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "target", as_target("target", self.target))
+        require_strength("weight", self.weight, most=1.0)
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """One hook on the pattern of every layer."""
+        return [(pattern_name(layer), self._hook(context, layer)) for layer in self.layers]
+
+    def check(self, context: Context) -> None:
+        """Refuses a target that does not fit."""
+        super().check(context)
+        check_target(self, self.target, context)
+
+    def _hook(self, context: Context, layer: int):
+        def mix(pattern: Tensor, hook: HookPoint) -> Tensor:
+            target = _fitting(self, context, layer, pattern)
+            weight = context.value(self.weight, "MixedAttention.weight")
+            return mix_attention(pattern, target, weight, query=self.query, heads=self.heads)
+
+        return mix
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FrozenAttention(AttentionIntervention):
+    """Replaces attention by a fixed target, `α ← α*`; W_Q and W_K then get no gradient from the task.
+
+    >>> FrozenAttention("uniform", head=0)
+    FrozenAttention(head=0, target='uniform')
+    """
+
+    target: Target = "oracle"
+    replaces = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "target", as_target("target", self.target))
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """One hook on the pattern of every layer."""
+        return [(pattern_name(layer), self._hook(context, layer)) for layer in self.layers]
+
+    def check(self, context: Context) -> None:
+        """Refuses a target that does not fit."""
+        super().check(context)
+        check_target(self, self.target, context)
+
+    def _hook(self, context: Context, layer: int):
+        def freeze(pattern: Tensor, hook: HookPoint) -> Tensor:
+            target = _fitting(self, context, layer, pattern)
+            return freeze_attention(pattern, target, query=self.query, heads=self.heads)
+
+        return freeze
+
+
+def _fitting(intervention: AttentionIntervention, context: Context, layer: int, pattern: Tensor) -> Tensor:
+    target = context.target(intervention.target, layer)  # type: ignore[attr-defined]
+    if pattern.shape[-1] != target.shape[-1] or len(target) not in (1, len(pattern)):
+        raise BayesticketError(
+            f"{type(intervention).__name__}: got a run on {len(pattern)} sequences of {pattern.shape[-1]} positions; "
+            f"accepted: the {context.n_examples} sequences of {target.shape[-1]} positions that its hooks were made for"
+        )
+    return target
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearAttention(AttentionIntervention):
+    """Normalised linear-ReLU attention in place of softmax, `α_i = relu(s_i) / Σ_j relu(s_j)`, at every query."""
+
+    replaces = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.query != -1:
+            raise refuse("query", self.query, "nothing: linear attention is for all queries alike")
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """Hooks that keep the scores and replace the pattern."""
+        return [hook for layer in self.layers for hook in linear_attention_hooks(layer, self.heads)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoResidual(Intervention):
+    """Cuts the residual stream around attention, MLP or both: `r = attn_out`, `logits = MLP(r) W_U + b_U`."""
+
+    around: Literal["attention", "mlp", "both"] = "both"
+    layer: int = 0
+
+    def __post_init__(self):
+        if self.around not in ("attention", "mlp", "both"):
+            raise refuse_name("around", self.around, ("attention", "mlp", "both"))
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """Hooks that let only the outputs of attention and MLP pass."""
+        return no_residual_hooks(self.layer, self.around)
+
+    def check(self, context: Context) -> None:
+        """Refuses a layer that the model lacks."""
+        assert context.model is not None
+        require_layer(context.model, self.layer, "NoResidual.layer")

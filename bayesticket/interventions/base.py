@@ -1,0 +1,230 @@
+"""The algebra of interventions.
+
+An intervention is data: a frozen dataclass with ports, each of which does nothing by default.
+
+* `edits` change activations, as hooks of TransformerLens;
+* `penalty` adds a term to the loss, reading activations, parameters, or a teacher;
+* `gradients` changes the gradient of a parameter, before it is clipped and used;
+* `project` changes the parameters after every optimiser step, and once before the first.
+
+`a + b` composes from left to right and never reorders; the empty `Recipe()` is its unit. To add an intervention,
+derive a frozen dataclass from `Intervention` and fill the ports it needs; nothing is registered by hand.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import BayesticketError, refuse
+from bayesticket.interventions.schedule import Schedule, Strength
+from bayesticket.model import NamedHook, visible_from
+from bayesticket.routing import Target, require_visible, resolve
+from bayesticket.seeding import seeded_generator
+from bayesticket.site import AttentionSite
+from bayesticket.spec import Spec
+from bayesticket.tasks import AbstractTask, Examples
+
+if TYPE_CHECKING:
+    from bayesticket.live import Live
+
+GradientFunction = Callable[[Tensor], Tensor]
+
+
+class Context:
+    """What a recipe acts on: a batch, the model where there is one, and how far training has come.
+
+    Targets are worked out once for the whole batch; `select` then narrows the context to some of its examples.
+    """
+
+    def __init__(self, batch: Examples, model: HookedTransformer | None = None, *, seed: int = 0):
+        self.batch, self.model, self.seed = batch, model, seed
+        self.parameters: dict[str, Tensor] = dict(model.named_parameters()) if model is not None else {}
+        self.epoch: int | None = None
+        self.step = 0
+        self._index: Tensor | None = None
+        self._targets: dict[tuple[int, int], tuple[Target, Tensor]] = {}
+
+    def select(self, index: Tensor | None) -> None:
+        """Narrows the context to some examples of the batch, or widens it again to all of them."""
+        self._index = index
+
+    def replace(self, batch: Examples) -> None:
+        """Puts another batch of the same examples in place of the present one."""
+        self.batch = batch
+        self._targets.clear()
+
+    @property
+    def n_examples(self) -> int:
+        """How many examples the model is to run on."""
+        return len(self.batch) if self._index is None else len(self._index)
+
+    def target(self, target: Target, layer: int) -> Float[Tensor, "n heads T"]:
+        """A target's attention weights on the selected examples."""
+        key = (id(target), layer)
+        if key not in self._targets:
+            # The target is kept beside its weights, so that its id stays its own.
+            self._targets[key] = (target, resolve(target, self.batch, layer))
+        weights = self._targets[key][1]
+        return weights if self._index is None or len(weights) == 1 else weights[self._index]
+
+    def value(self, strength: Strength, field: str) -> float:
+        """A strength at the current epoch."""
+        if not isinstance(strength, Schedule):
+            return strength
+        if self.epoch is None:
+            raise BayesticketError(f"{field}: got a schedule, but no epoch; accepted: set `live.epoch` in every epoch")
+        return strength.at(self.epoch)
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """A random stream for this optimiser step."""
+        return seeded_generator(self.seed, f"{purpose}, step {self.step}", self.batch.tokens.device)
+
+
+class Intervention(Spec, abc.ABC):
+    """One thing done to a model or its training; see the module for the ports."""
+
+    replaces: bool = False
+    """Whether the edits replace an attention pattern altogether, so that two of them cannot share a head."""
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """Hooks that change activations."""
+        return []
+
+    def reads(self) -> tuple[str, ...]:
+        """Hook points whose activations the penalty reads, after all edits that stand to the left of it."""
+        return ()
+
+    def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""] | None:
+        """A term to add to the loss."""
+        return None
+
+    def gradients(self, context: Context) -> Mapping[str, GradientFunction]:
+        """Functions to apply to the gradients of parameters, by name."""
+        return {}
+
+    def project(self, context: Context) -> None:
+        """Changes `context.parameters` in place."""
+
+    def check(self, context: Context) -> None:
+        """Refuses a model or a batch that the intervention cannot act on; called before anything is computed."""
+
+    @property
+    def parts(self) -> tuple["Intervention", ...]:
+        """The interventions this one consists of."""
+        return (self,)
+
+    def __add__(self, other: "Intervention | None") -> "Recipe":
+        return Recipe((*self.parts, *as_recipe(other).parts))
+
+    def hooks(self, batch: Examples | AbstractTask) -> list[NamedHook]:
+        """The edits as hooks for `HookedTransformer.hooks(fwd_hooks=…)`.
+
+        `batch` is the half of a split that the model will run on; a task will do where its positions are fixed.
+        """
+        context = Context(as_examples(batch))
+        return [hook for part in self.parts for hook in part.edits(context)]
+
+    def attach(self, model: HookedTransformer, batch: Examples, *, seed: int = 0) -> "Live":
+        """Puts the intervention to work in a training loop of one's own; see `Live`."""
+        from bayesticket.live import Live  # `Live` is made of interventions
+
+        return Live(self, model, batch, seed=seed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recipe(Intervention):
+    """Interventions composed from left to right; `Recipe()` is the empty one.
+
+    >>> from bayesticket.interventions import KLPrior, NormMatch
+    >>> KLPrior(strength=0.5) + NormMatch(radius=30.0)
+    KLPrior(strength=0.5) + NormMatch(radius=30.0)
+    """
+
+    interventions: tuple[Intervention, ...] = ()
+
+    def __post_init__(self):
+        for part in self.interventions:
+            if not isinstance(part, Intervention):
+                raise refuse("intervention", part, "an Intervention, or several joined by +")
+        flat = tuple(part for whole in self.interventions for part in whole.parts)
+        object.__setattr__(self, "interventions", flat)
+        _require_one_replacement(flat)
+
+    @property
+    def parts(self) -> tuple[Intervention, ...]:
+        """The interventions, left to right."""
+        return self.interventions
+
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.interventions)) or "Recipe()"
+
+
+def as_recipe(intervention: object) -> Recipe:
+    """A recipe from an intervention, or the empty one from None."""
+    if intervention is None:
+        return Recipe()
+    if not isinstance(intervention, Intervention):
+        raise refuse("intervention", intervention, "an Intervention, several joined by +, or None")
+    return Recipe(intervention.parts)
+
+
+def as_examples(batch: object) -> Examples:
+    """The examples that hooks are made for."""
+    if isinstance(batch, Examples):
+        return batch
+    if isinstance(batch, AbstractTask):
+        examples = batch.examples(0)
+        if not (examples.informative == examples.informative[:1]).all():
+            raise refuse("batch", batch, "half of a split, since this task's informative positions differ by sequence")
+        return examples
+    raise refuse("batch", batch, "half of a split (split.train, split.test), or a task with fixed positions")
+
+
+# Interventions on attention ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AttentionIntervention(AttentionSite, Intervention):
+    """Base of the interventions on attention."""
+
+    def check(self, context: Context) -> None:
+        """Refuses layers, heads and a query that the model lacks."""
+        assert context.model is not None
+        self.require_place(context.model, context.batch.n_positions)
+
+
+def check_target(intervention: AttentionIntervention, target: Target, context: Context) -> None:
+    """Refuses a target that does not fit the batch, or that causal attention cannot reach."""
+    assert context.model is not None
+    field = f"{type(intervention).__name__}.target"
+    n_heads = context.model.cfg.n_heads if intervention.heads is None else len(intervention.heads)
+    for layer in intervention.layers:
+        weights = context.target(target, layer)
+        if weights.shape[1] not in (1, n_heads):
+            raise refuse(field, f"{weights.shape[1]} heads", f"1 or {n_heads} heads")
+        require_visible(
+            weights, visible_from(context.model, layer, context.batch.n_positions, intervention.query), field
+        )
+
+
+def _require_one_replacement(parts: tuple[Intervention, ...]) -> None:
+    replaced: dict[tuple[int, int, int | None], str] = {}
+    for part in parts:
+        if not (part.replaces and isinstance(part, AttentionIntervention)):
+            continue
+        for layer in part.layers:
+            for other_layer, query, head in list(replaced):
+                overlap = head is None or part.heads is None or head in part.heads
+                if other_layer == layer and query == part.query and overlap:
+                    raise BayesticketError(
+                        f"intervention: got {replaced[other_layer, query, head]} and {type(part).__name__}, which both "
+                        f"replace the pattern of layer {layer}; accepted: one of them for each head"
+                    )
+            for head in [None] if part.heads is None else part.heads:
+                replaced[layer, part.query, head] = type(part).__name__

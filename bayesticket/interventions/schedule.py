@@ -1,0 +1,79 @@
+"""Strengths that change over training. A plain number is a constant strength; these are the others."""
+
+import abc
+import math
+from dataclasses import dataclass
+
+from bayesticket.errors import refuse, require_integer, require_number
+from bayesticket.spec import Spec
+
+
+class Schedule(Spec, abc.ABC):
+    """A number as a function of the epoch."""
+
+    @abc.abstractmethod
+    def at(self, epoch: int) -> float:
+        """The value at an epoch."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Anneal(Schedule):
+    """Moves in a straight line from `start` at epoch `first` to `end` at epoch `last`, constant before and after.
+
+    >>> [Anneal(1.0, 0.0, last=100).at(epoch) for epoch in (0, 25, 200)]
+    [1.0, 0.75, 0.0]
+    """
+
+    start: float = 1.0
+    end: float = 0.0
+    first: int = 0
+    last: int = 1000
+
+    def __post_init__(self):
+        require_number("start", self.start, least=0)
+        require_number("end", self.end, least=0)
+        require_integer("first", self.first, least=0)
+        require_integer("last", self.last, least=self.first + 1)
+
+    def at(self, epoch: int) -> float:
+        """The value at an epoch."""
+        done = min(1.0, max(0.0, (epoch - self.first) / (self.last - self.first)))
+        return self.start + done * (self.end - self.start)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Window(Schedule):
+    """`value` from epoch `start` up to but without epoch `stop`, zero elsewhere: a late start, an early stop.
+
+    >>> [Window(2.0, start=10, stop=20).at(epoch) for epoch in (9, 10, 19, 20)]
+    [0.0, 2.0, 2.0, 0.0]
+    """
+
+    value: float = 1.0
+    start: int = 0
+    stop: int | None = None
+
+    def __post_init__(self):
+        require_number("value", self.value, least=0)
+        require_integer("start", self.start, least=0)
+        if self.stop is not None:
+            require_integer("stop", self.stop, least=self.start + 1)
+
+    def at(self, epoch: int) -> float:
+        """The value at an epoch."""
+        return self.value if self.start <= epoch < (math.inf if self.stop is None else self.stop) else 0.0
+
+
+Strength = float | Schedule
+
+
+def require_strength(field: str, given: object, *, most: float = math.inf) -> None:
+    """Refuses all but a number from 0 to `most`, or a schedule of such numbers."""
+    if isinstance(given, Schedule):
+        return
+    try:
+        require_number(field, given, least=0)
+    except ValueError as error:
+        raise refuse(field, given, "a finite number >= 0, or a Schedule (Anneal, Window)") from error
+    if float(given) > most:  # type: ignore[arg-type]
+        raise refuse(field, given, f"a number from 0 to {most:g}, or a Schedule")

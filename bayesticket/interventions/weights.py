@@ -1,0 +1,111 @@
+"""Projections: interventions that hold the weights to a set, from before the first step on."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
+from bayesticket.interventions.base import Context, GradientFunction, Intervention
+
+
+def match_norm(tensors: Iterable[Tensor], radius: float) -> None:
+    """Scales tensors, in place and all by one factor, to a joint Frobenius norm, `θ ← radius · θ / ‖θ‖`.
+
+    >>> weights = [torch.tensor([3.0]), torch.tensor([4.0])]
+    >>> match_norm(weights, 10.0); weights
+    [tensor([6.]), tensor([8.])]
+    """
+    tensors = list(tensors)
+    with torch.no_grad():
+        factor = radius / torch.nn.utils.get_total_norm(tensors)
+        for tensor in tensors:
+            tensor.mul_(factor)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NormMatch(Intervention):
+    """Holds the weights on a sphere, `‖θ‖_F = radius`, from before the first step and after every one.
+
+    `scope="mlp"` means the MLP's matrices and biases (θ_MLP of Def. 4.2, what the `MLPNorm` measure shows);
+    `scope="all"` every parameter, as in Omnigrok. All of them are scaled by one factor; the optimiser's moments are
+    left as they are.
+    """
+
+    radius: float
+    scope: Literal["mlp", "all"] = "mlp"
+
+    def __post_init__(self):
+        require_number("radius", self.radius, above=0)
+        if self.scope not in ("mlp", "all"):
+            raise refuse_name("scope", self.scope, ("mlp", "all"))
+
+    def project(self, context: Context) -> None:
+        """Scales the parameters to the radius."""
+        match_norm(self._held(context), self.radius)
+
+    def check(self, context: Context) -> None:
+        """Refuses a model without such parameters, or with parameters that are all zero."""
+        if not (held := self._held(context)):
+            raise refuse("NormMatch.scope", self.scope, "'all', since the model has no MLP")
+        if not any(tensor.any() for tensor in held):
+            raise BayesticketError(
+                f"NormMatch.radius: got {self.radius}; accepted: nothing, all {self.scope} weights are 0"
+            )
+
+    def _held(self, context: Context) -> list[Tensor]:
+        return [p for name, p in context.parameters.items() if self.scope == "all" or is_mlp(name)]
+
+
+def is_mlp(name: str) -> bool:
+    """Whether a parameter's full name is that of an MLP's matrix or bias."""
+    return ".mlp." in name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TicketMask(Intervention):
+    """Holds pruned weights at zero: `θ ← mask ⊙ θ` before the first step and after every one.
+
+    `masks` maps parameter names (`"blocks.0.mlp.W_in"`) to boolean tensors, True where a weight is kept. Parameters
+    without a mask, among them biases unless named, are free. The gradients of pruned weights are masked as well,
+    before they count in gradient clipping or reach the optimiser's moments, so that training is that of the pruned
+    network itself.
+    """
+
+    masks: Mapping[str, Tensor]
+
+    def __post_init__(self):
+        if not isinstance(self.masks, Mapping) or not self.masks:
+            raise refuse("masks", self.masks, "a mapping from parameter names to boolean tensors")
+        for name, mask in self.masks.items():
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+                raise refuse(
+                    f"masks[{name!r}]",
+                    getattr(mask, "dtype", mask),
+                    "a boolean tensor, True for kept weights",
+                )
+
+    def gradients(self, context: Context) -> Mapping[str, GradientFunction]:
+        """Masks the gradients."""
+        return {name: self._masking(mask, context) for name, mask in self.masks.items()}
+
+    def project(self, context: Context) -> None:
+        """Sets the pruned weights to zero."""
+        with torch.no_grad():
+            for name, mask in self.masks.items():
+                context.parameters[name].mul_(mask.to(context.batch.tokens.device))
+
+    def check(self, context: Context) -> None:
+        """Refuses masks of parameters that the model lacks, or of another shape."""
+        for name, mask in self.masks.items():
+            if name not in context.parameters:
+                raise refuse_name("masks", name, context.parameters)
+            if mask.shape != (shape := context.parameters[name].shape):
+                raise refuse(f"masks[{name!r}]", f"shape {tuple(mask.shape)}", f"shape {tuple(shape)}")
+
+    @staticmethod
+    def _masking(mask: Tensor, context: Context) -> GradientFunction:
+        mask = mask.to(context.batch.tokens.device)
+        return lambda gradient: gradient * mask

@@ -1,0 +1,158 @@
+"""A recipe at work: bound to one model and one batch, in any training loop."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedTransformer
+from transformer_lens.hook_points import HookPoint
+
+from bayesticket.errors import BayesticketError, refuse
+from bayesticket.interventions.base import Context, Intervention, as_recipe
+from bayesticket.model import NamedHook, mounted, require_firing
+from bayesticket.spec import snake_case
+from bayesticket.tasks import Examples
+
+
+class Live:
+    """A recipe bound to a model and a batch; a context manager that mounts its hooks and takes them off again.
+
+    Inside the context the model runs with the recipe's edits. `penalty()` is what to add to the loss after a forward
+    pass, `project()` what to call after an optimiser step. Entering for the first time projects the weights once.
+    Recipes with schedules need `live.epoch` set in every epoch.
+
+    >>> import torch.nn.functional as F
+    >>> from bayesticket.interventions import KLPrior, NormMatch
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.symbolic import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> model, train = build_model(task, d_model=8), task.split().train
+    >>> optimiser = torch.optim.AdamW(model.parameters())
+    >>> recipe = KLPrior(strength=1.0) + NormMatch(radius=3.0)
+    >>> with recipe.attach(model, train) as live:
+    ...     loss = F.cross_entropy(model(train.tokens)[:, -1], train.targets) + live.penalty()
+    ...     loss.backward(); optimiser.step(); optimiser.zero_grad(); live.project()
+    """
+
+    def __init__(self, recipe: Intervention, model: HookedTransformer, batch: Examples, *, seed: int = 0):
+        if not isinstance(batch, Examples):
+            raise refuse("batch", batch, "half of a split: split.train or split.test")
+        self.parts = as_recipe(recipe).parts
+        self.model = model
+        self.context = Context(batch, model, seed=seed)
+        self._names = term_names(self.parts)
+        self._read: list[dict[str, Tensor]] = [{} for _ in self.parts]
+        self._stack: ExitStack | None = None
+        self._projected = False
+        for part in self.parts:
+            part.check(self.context)
+        self.edits: list[NamedHook] = []
+        self.hooks: list[NamedHook] = []
+        for part, read in zip(self.parts, self._read, strict=True):
+            edits = part.edits(self.context)
+            self.edits += edits
+            # A part reads what the parts to its left have made of an activation.
+            self.hooks += [*edits, *((name, reader(read)) for name in part.reads())]
+            if names := [*(name for name, _ in edits), *part.reads()]:
+                require_firing(model, batch.tokens, names, type(part).__name__)
+
+    @property
+    def hook_names(self) -> list[str]:
+        """The hook points that the recipe uses."""
+        return [name for name, _ in self.hooks]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that schedules go by."""
+        return self.context.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.context.epoch = epoch
+
+    def __enter__(self) -> "Live":
+        if self._stack is not None:
+            raise BayesticketError("attach: this recipe is already at work; leave its context first")
+        with ExitStack() as stack:
+            stack.enter_context(mounted(self.model, self.hooks))
+            for part in self.parts:
+                for name, function in part.gradients(self.context).items():
+                    stack.callback(self.context.parameters[name].register_hook(function).remove)
+            if not self._projected:
+                self._project()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._stack = self._stack, None
+        for read in self._read:
+            read.clear()  # so that no graph outlives the context
+        if stack is not None:
+            stack.close()
+
+    def penalties(self) -> dict[str, Float[Tensor, ""]]:
+        """The terms to add to the loss, by name, from the last forward pass."""
+        terms = {}
+        for name, part, read in zip(self._names, self.parts, self._read, strict=True):
+            ordered = {hook: self._activation(hook, read, part) for hook in part.reads()}
+            term = part.penalty(self.context, ordered)
+            if term is not None:
+                terms[name] = term
+        return terms
+
+    def penalty(self) -> Float[Tensor, ""]:
+        """The sum of the terms; zero for a recipe without any."""
+        terms = self.penalties()
+        return torch.stack(list(terms.values())).sum() if terms else next(self.model.parameters()).new_zeros(())
+
+    def project(self) -> None:
+        """Applies the recipe's projections; call it after every optimiser step."""
+        self._project()
+        self.context.step += 1
+
+    def _project(self) -> None:
+        self._projected = True
+        for part in self.parts:
+            part.project(self.context)
+
+    def _activation(self, hook: str, read: dict[str, Tensor], part: Intervention) -> Tensor:
+        if hook not in read:
+            raise BayesticketError(
+                f"penalty: {type(part).__name__} reads {hook}, and the model has not run since attach; "
+                f"accepted: a forward pass inside the context, before penalty()"
+            )
+        if len(read[hook]) != self.context.n_examples:
+            raise BayesticketError(
+                f"penalty: the model ran on {len(read[hook])} sequences; accepted: the {self.context.n_examples} of "
+                f"the batch that was attached"
+            )
+        return read[hook]
+
+
+def reader(into: dict[str, Tensor]):
+    """A hook that keeps the activation it sees, undetached."""
+
+    def read(tensor: Tensor, hook: HookPoint) -> None:
+        into[str(hook.name)] = tensor
+
+    return read
+
+
+def term_names(parts: Iterable[Intervention]) -> list[str]:
+    """Names for the parts of a recipe, numbered where a kind occurs twice.
+
+    >>> from bayesticket.interventions import KLPrior, QKPenalty
+    >>> term_names([KLPrior(), QKPenalty(), KLPrior("uniform")])
+    ['kl_prior', 'qk_penalty', 'kl_prior_2']
+    """
+    names: list[str] = []
+    for part in parts:
+        kind = snake_case(type(part).__name__)
+        seen = sum(name == kind or name.rsplit("_", 1)[0] == kind for name in names)
+        names.append(kind if not seen else f"{kind}_{seen + 1}")
+    return names

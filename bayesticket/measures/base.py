@@ -1,0 +1,164 @@
+"""Measures: what can be read off a model and a batch, during training or alone.
+
+A measure is a frozen dataclass: what it reads, and one number or vector. To add one, derive a frozen dataclass from
+`Measure` and write `value`; nothing is registered by hand.
+"""
+
+import abc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import refuse
+from bayesticket.forward import RowLayout, choose_forward, full_forward, query_forward, task_loss
+from bayesticket.interventions.base import Intervention, as_recipe
+from bayesticket.live import Live, reader
+from bayesticket.model import NamedHook, mounted, require_firing
+from bayesticket.site import AttentionSite
+from bayesticket.spec import Spec, changed, snake_case
+from bayesticket.tasks import Examples
+
+Half = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One forward pass of a model on a batch, as measures see it."""
+
+    model: HookedTransformer
+    batch: Examples
+    logits: Float[Tensor, "n d_vocab_out"]
+    loss: Float[Tensor, ""]
+    """The task loss alone, without penalties."""
+    activations: Mapping[str, Tensor]
+    """What the measure reads, by hook point."""
+    gradients: Mapping[str, Tensor]
+    """The gradient of the task loss in the activations that the measure differentiates, by hook point."""
+
+
+class Measure(Spec, abc.ABC):
+    """One number, or a vector, read off a model on a batch."""
+
+    halves: ClassVar[tuple[Half, ...]] = ("train",)
+    """The halves of the split on which training records it."""
+
+    @abc.abstractmethod
+    def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
+        """The measured value, of no or one axis."""
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """Hook points whose activations are read, after all edits."""
+        return ()
+
+    def differentiates(self, model: HookedTransformer) -> tuple[str, ...]:
+        """Hook points in whose activations the task loss is differentiated."""
+        return ()
+
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Refuses a model that it cannot measure; called before anything is computed."""
+
+    @property
+    def name(self) -> str:
+        """The name of its curve: that of the class, with the fields that differ from their defaults."""
+        fields = ",".join(f"{name}={value}" for name, value in changed(self))
+        return snake_case(type(self).__name__) + (f"[{fields}]" if fields else "")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AttentionMeasure(AttentionSite, Measure):
+    """Base of the measures that look at attention patterns."""
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """The pattern of every layer."""
+        return self.pattern_names()
+
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Refuses layers, heads and a query that the model lacks."""
+        self.require_place(model, batch.n_positions)
+
+    def patterns(self, seen: Observation) -> Float[Tensor, "n places key"]:
+        """The attention at the site, layers and heads on one axis."""
+        return torch.cat([self.rows(seen.activations[name]) for name in self.pattern_names()], 1)
+
+
+class Observer:
+    """Several measures on one model: mounts what they read, and works out their values after a forward pass."""
+
+    def __init__(self, model: HookedTransformer, measures: Iterable[Measure], batch: Examples):
+        self.model, self.measures = model, tuple(measures)
+        names: list[str] = []
+        for measure in self.measures:
+            if not isinstance(measure, Measure):
+                raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
+            measure.check(model, batch)
+            own = (*measure.reads(model), *measure.differentiates(model))
+            if own:
+                require_firing(model, batch.tokens, own, type(measure).__name__)
+            names += own
+        self.hook_names = list(dict.fromkeys(names))
+        self.differentiated = list(dict.fromkeys(n for m in self.measures for n in m.differentiates(model)))
+        self._read: dict[str, Tensor] = {}
+        self.hooks: list[NamedHook] = [(name, reader(self._read)) for name in self.hook_names]
+
+    def values(self, batch: Examples, logits: Tensor, loss: Tensor) -> dict[str, Tensor]:
+        """The measures' values on the last forward pass, by name; its graph is kept for a backward pass."""
+        gradients = self._gradients(loss)
+        with torch.no_grad():
+            seen = Observation(self.model, batch, logits, loss, dict(self._read), gradients)
+            values = {measure.name: measure.value(seen) for measure in self.measures}
+        self._read.clear()
+        return values
+
+    def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        inputs = [self._read[name] for name in self.differentiated]
+        if not any(tensor.requires_grad for tensor in inputs):
+            return {name: torch.zeros_like(self._read[name]) for name in self.differentiated}
+        gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
+        return dict(zip(self.differentiated, gradients, strict=True))
+
+
+def measure(
+    model: HookedTransformer,
+    batch: Examples,
+    *measures: Measure,
+    intervention: Intervention | None = None,
+    forward: Literal["auto", "fast", "full"] = "auto",
+) -> dict[str, float | Tensor]:
+    """Measures any HookedTransformer on a batch, under the edits of an intervention if one is given.
+
+    Returns the values by name, numbers as floats and vectors as tensors.
+
+    >>> from bayesticket.measures import AttentionEntropy, KLToOracle
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.symbolic import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> sorted(measure(build_model(task), task.split().test, KLToOracle(), AttentionEntropy()))
+    ['attention_entropy', 'kl_to_oracle']
+    """
+    if not isinstance(batch, Examples):
+        raise refuse("batch", batch, "half of a split: split.train or split.test")
+    observer = Observer(model, measures, batch)
+    live = Live(as_recipe(intervention), model, batch)
+    chosen = choose_forward(forward, model, [*live.hook_names, *observer.hook_names])
+    with mounted(model, [*live.edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
+        logits = run_forward(chosen, model, batch)
+        loss = task_loss(logits, batch.targets)
+        values = observer.values(batch, logits, loss)
+    return {name: value.item() if value.ndim == 0 else value for name, value in values.items()}
+
+
+def run_forward(
+    forward: Literal["fast", "full"],
+    model: HookedTransformer,
+    batch: Examples,
+    layout: RowLayout | None = None,
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits at the last position, by the chosen forward."""
+    if forward == "full":
+        return full_forward(model, batch.tokens)
+    return query_forward(model, layout or RowLayout(batch.tokens, model.cfg.n_heads))

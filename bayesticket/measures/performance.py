@@ -1,0 +1,30 @@
+"""Performance: loss and accuracy, on both halves of the split."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bayesticket.measures.base import Measure, Observation
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Loss(Measure):
+    """Mean cross-entropy of the task, without penalties: a number."""
+
+    halves = ("train", "test")
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The loss."""
+        return seen.loss.detach()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Accuracy(Measure):
+    """Share of examples whose largest logit is the target's: a number."""
+
+    halves = ("train", "test")
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The accuracy."""
+        return (seen.logits.argmax(-1) == seen.batch.targets).to(seen.logits.dtype).mean()

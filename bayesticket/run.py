@@ -1,0 +1,215 @@
+"""A training run: its configuration, its curves and its weights."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pandas as pd
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket.config import TrainConfig
+from bayesticket.errors import BayesticketError, refuse, require_number
+from bayesticket.files import (
+    prepare_directory,
+    read_json,
+    read_tensors,
+    versions,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
+from bayesticket.model import Architecture, build, load_parameters, rebuild_model
+from bayesticket.serial import JSON, describe, restore
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+FORMAT = 1
+FILES = ("run.json", "curves.parquet", "weights.safetensors", "tensors.safetensors", "checkpoint.safetensors")
+Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
+COMPLETE: tuple[Status, ...] = ("finished", "stopped")
+"""A run is complete when it has gone through all its epochs, or has stopped after grokking."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a training run leaves: `curves` labelled by epoch, the trained `model`, and how it was made.
+
+    A value recorded at epoch e is that of the model after e epochs, before the next one.
+    """
+
+    description: dict[str, JSON]
+    """The configuration as plain JSON; `config` is the object."""
+    tensors: dict[str, Tensor]
+    """The tensors that the configuration refers to."""
+    weights: dict[str, Tensor]
+    """The trained parameters, under TransformerLens' names."""
+    curves: pd.DataFrame
+    """What was recorded, one column a measure, labelled by epoch."""
+    epoch: int
+    """How many epochs were trained."""
+    status: Status = "finished"
+    seconds: float = 0.0
+    """Wall-clock time of the training."""
+    made_with: dict[str, str] | None = None
+    """Versions, threads, and which forward was used."""
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The configuration."""
+        config = restore(self.description, self.tensors)
+        assert isinstance(config, TrainConfig)
+        return config
+
+    @cached_property
+    def model(self) -> HookedTransformer:
+        """A HookedTransformer with the trained weights, as it was built, without the intervention's hooks."""
+        given = self.description["model"]
+        if isinstance(given, dict) and given.get("type") == "HookedTransformer":
+            return rebuild_model(given, self.weights)
+        architecture = self.config.model
+        assert isinstance(architecture, Architecture)
+        dtype = next(iter(self.weights.values())).dtype
+        model = build(architecture, self.config.task, dtype=dtype)
+        load_parameters(model, self.weights)
+        return model
+
+    def grok_epoch(self, threshold: float = 0.99) -> int | None:
+        """The first recorded epoch at which test accuracy reaches the threshold, or None when it never did."""
+        return self._first_epoch("test_accuracy", threshold)
+
+    def memorised_epoch(self, threshold: float = 0.99) -> int | None:
+        """The first recorded epoch at which training accuracy reaches the threshold, or None."""
+        return self._first_epoch("train_accuracy", threshold)
+
+    def _first_epoch(self, curve: str, threshold: float) -> int | None:
+        require_number("threshold", threshold, above=0.0)
+        reached = (self.curves[curve] >= threshold).to_numpy()
+        return int(self.curves.index[reached.argmax()]) if reached.any() else None
+
+    def plot(self) -> "go.Figure":
+        """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""
+        from bayesticket.plot import plot_run
+
+        return plot_run(self)
+
+    def __repr__(self) -> str:
+        def shown(epoch: int | None) -> str:
+            return "never" if epoch is None else f"at {epoch:,}"
+
+        last = self.curves["test_accuracy"].iloc[-1] if len(self.curves) else float("nan")
+        return (
+            f"Run({self.status} after {self.epoch:,} epochs: memorised {shown(self.memorised_epoch())}, "
+            f"grokked {shown(self.grok_epoch())}, test accuracy {last:.1%})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the run into a directory that is new, empty, or holds this very run; returns the directory.
+
+        `run.json` is written last and vouches for the rest: configuration, curves (`curves.parquet`), weights
+        (`weights.safetensors`), and the tensors that the configuration refers to (`tensors.safetensors`).
+        """
+        directory = prepare_directory("path", path)
+        require_same_run("path", directory, self.description)
+        if self.tensors:
+            write_tensors(directory / "tensors.safetensors", self.tensors)
+        write_atomically(directory / "curves.parquet", lambda file: self.curves.to_parquet(file))
+        write_tensors(directory / "weights.safetensors", self.weights)
+        write_json(directory / "run.json", self.header())
+        return directory
+
+    def header(self) -> dict[str, object]:
+        """What `run.json` holds."""
+        return {
+            "format": FORMAT,
+            "status": self.status,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 3),
+            "made_with": self.made_with or versions(),
+            "config": self.description,
+        }
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Run":
+        """Reads a saved run; nothing in it is executed.
+
+        A run whose configuration names a class of yours loads without it, except for `config`.
+        """
+        directory = Path(path).expanduser()
+        header = read_header(directory)
+        if header["status"] == "running":
+            raise BayesticketError(f"{directory}: got a run that is not finished; accepted: bt.resume({str(path)!r})")
+        tensors = read_tensors(directory / "tensors.safetensors")[0] if _needs_tensors(header["config"]) else {}
+        weights, _ = read_tensors(directory / "weights.safetensors")
+        return cls(
+            description=header["config"],
+            tensors=tensors,
+            weights=weights,
+            curves=_read_curves(directory / "curves.parquet"),
+            epoch=header["epoch"],
+            status=header["status"],
+            seconds=header["seconds"],
+            made_with=header["made_with"],
+        )
+
+
+def describe_config(config: TrainConfig) -> tuple[dict[str, JSON], dict[str, Tensor]]:
+    """A configuration as plain JSON, and the tensors it refers to."""
+    tensors: dict[str, Tensor] = {}
+    description = describe(config, tensors)
+    assert isinstance(description, dict)
+    return description, tensors
+
+
+def read_header(directory: Path) -> dict:
+    """Reads and checks a run's `run.json`."""
+    path = directory / "run.json"
+    if directory.exists() and not path.exists():
+        raise refuse("path", str(directory), "the directory of a saved run, with a run.json")
+    header = read_json(path)
+    if header.get("format") != FORMAT:
+        raise BayesticketError(f"{path}: got format {header.get('format')!r}; accepted: a run.json of format {FORMAT}")
+    kinds = {"status": str, "epoch": int, "seconds": int | float, "made_with": dict, "config": dict}
+    for name, kind in kinds.items():
+        if not isinstance(header.get(name), kind):
+            raise BayesticketError(
+                f"{path}: {name}: got {header.get(name)!r}; accepted: a run.json written by this library"
+            )
+    return header
+
+
+def require_same_run(field: str, directory: Path, description: dict[str, JSON]) -> None:
+    """Refuses a directory that holds anything but this run, complete or not."""
+    if (directory / "run.json").exists():
+        stored = read_header(directory)["config"]
+        if stored != description:
+            names = [name for name in description if stored.get(name) != description[name]]
+            name = names[0] if names else "type"
+            raise BayesticketError(
+                f"{field}: got {str(directory)!r}, which holds a different run ({name} is {stored.get(name)!r}, "
+                f"not {description[name]!r}); accepted: a new directory, or one that holds this run"
+            )
+        return
+    foreign = [entry.name for entry in directory.iterdir() if entry.name not in FILES]
+    if foreign:
+        raise refuse(
+            field, str(directory), f"a new or empty directory, or one that holds this run; it has {foreign[0]!r}"
+        )
+
+
+def _read_curves(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise refuse("path", str(path), "an existing parquet file") from error
+    except (OSError, ValueError) as error:
+        raise BayesticketError(f"{path}: truncated or not a parquet file ({error})") from error
+
+
+def _needs_tensors(data: JSON) -> bool:
+    if isinstance(data, dict):
+        return set(data) == {"tensor"} or any(map(_needs_tensors, data.values()))
+    return isinstance(data, list) and any(map(_needs_tensors, data))

@@ -1,0 +1,88 @@
+"""Specifications written down as JSON, and read back without executing anything.
+
+`describe` turns a specification into plain JSON, with its tensors set apart under the hash of their content;
+`restore` builds it again. Only classes that are already defined are restored: reading a file imports and runs nothing.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.model import describe_model, rebuild_model
+from bayesticket.spec import Spec, field_names
+
+JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
+
+
+def describe(value: object, tensors: dict[str, Tensor]) -> JSON:
+    """Plain JSON for a value; its tensors are put into `tensors` under the hash of their content.
+
+    >>> from bayesticket.symbolic import ModularAddition
+    >>> describe(ModularAddition(p=7), {})["p"]
+    7
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, Tensor):
+        key = tensor_hash(value)
+        tensors[key] = value.detach().cpu().contiguous()
+        return {"tensor": key}
+    if isinstance(value, HookedTransformer):
+        weights = {name: describe(p.data, tensors) for name, p in value.named_parameters()}
+        return {"type": "HookedTransformer", **describe_model(value), "weights": weights}
+    if isinstance(value, Mapping):
+        return {str(name): describe(entry, tensors) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe(entry, tensors) for entry in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        entries = {f.name: describe(getattr(value, f.name), tensors) for f in dataclasses.fields(value) if f.init}
+        return {"type": type(value).__name__, **entries}
+    raise refuse("specification", value, "numbers, strings, tensors, models and specifications of this library")
+
+
+def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
+    """The value that `describe` wrote down."""
+    if isinstance(data, list):
+        return tuple(restore(entry, tensors) for entry in data)
+    if not isinstance(data, dict):
+        return data
+    if set(data) == {"tensor"}:
+        return _find_tensor(str(data["tensor"]), tensors)
+    if "type" not in data:
+        return {name: restore(entry, tensors) for name, entry in data.items()}
+    entries = {name: entry for name, entry in data.items() if name != "type"}
+    if data["type"] == "HookedTransformer":
+        weights = restore(entries.pop("weights"), tensors)
+        return rebuild_model(entries, weights)  # type: ignore[arg-type]
+    return _restore_spec(str(data["type"]), entries, tensors)
+
+
+def _restore_spec(type_name: str, entries: dict[str, JSON], tensors: Mapping[str, Tensor]) -> object:
+    if type_name not in Spec.kinds:
+        raise BayesticketError(
+            f"type: got {type_name!r}; accepted: a class that is defined; import the module that defines it first"
+        )
+    kind = Spec.kinds[type_name]
+    known = field_names(kind)
+    if unknown := [name for name in entries if name not in known]:
+        raise refuse_name(f"{type_name} field", unknown[0], known)
+    return kind(**{name: restore(entry, tensors) for name, entry in entries.items()})
+
+
+def _find_tensor(key: str, tensors: Mapping[str, Tensor]) -> Tensor:
+    if key not in tensors:
+        raise refuse("tensor", key, "a tensor that is stored beside the description")
+    return tensors[key]
+
+
+def tensor_hash(tensor: Tensor) -> str:
+    """A short hash of a tensor's dtype, shape and content."""
+    content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + content).hexdigest()[:16]

@@ -1,0 +1,66 @@
+"""Which attention an intervention acts on, or a measure looks at: layers, heads, and the position that attends."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import refuse, require_integer
+from bayesticket.model import pattern_name, require_head, require_layer
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AttentionSite:
+    """Layers, heads and query."""
+
+    layer: int | tuple[int, ...] = 0
+    """Layer, or layers."""
+    head: int | tuple[int, ...] | None = None
+    """Head, or heads; all of them by default."""
+    query: int = -1
+    """Position that attends: the last by default, where the tasks read their answer."""
+
+    def __post_init__(self):
+        require_places("layer", self.layer)
+        if self.head is not None:
+            require_places("head", self.head)
+        if isinstance(self.query, bool) or not isinstance(self.query, int):
+            raise refuse("query", self.query, "a position, counted from the end where negative")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers as a tuple."""
+        return (self.layer,) if isinstance(self.layer, int) else tuple(self.layer)
+
+    @property
+    def heads(self) -> list[int] | None:
+        """The heads as a list, None for all."""
+        return [self.head] if isinstance(self.head, int) else None if self.head is None else list(self.head)
+
+    def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
+        """The attention at this site: its heads, at its query."""
+        rows = pattern[:, :, self.query]
+        return rows if self.heads is None else rows[:, self.heads]
+
+    def pattern_names(self) -> tuple[str, ...]:
+        """The hook points of the layers' patterns."""
+        return tuple(pattern_name(layer) for layer in self.layers)
+
+    def require_place(self, model: HookedTransformer, n_positions: int) -> None:
+        """Refuses layers, heads and a query that a model on such sequences lacks."""
+        if not -n_positions <= self.query < n_positions:
+            raise refuse("query", self.query, f"a position of the sequence, 0 to {n_positions - 1}")
+        for layer in self.layers:
+            require_layer(model, layer, f"{type(self).__name__}.layer")
+        for head in self.heads or ():
+            require_head(model, head, f"{type(self).__name__}.head")
+
+
+def require_places(field: str, given: object) -> None:
+    """Refuses all but one or several whole numbers from 0, without repeats."""
+    places = given if isinstance(given, tuple | list) else (given,)
+    for place in places:
+        require_integer(field, place, least=0)
+    if not places or len(set(places)) < len(places):
+        raise refuse(field, given, "one or several different whole numbers")

@@ -1,0 +1,501 @@
+"""The training loop."""
+
+import copy
+import json
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm import tqdm
+from transformer_lens import HookedTransformer
+
+from bayesticket.config import TrainConfig, config_id, resolve_device
+from bayesticket.errors import BayesticketError, refuse
+from bayesticket.files import prepare_directory, read_tensors, versions, write_json, write_tensors
+from bayesticket.forward import RowLayout, choose_forward, task_loss
+from bayesticket.interventions.base import Intervention
+from bayesticket.live import Live
+from bayesticket.measures import DEFAULT_MEASURES, Measure, Observer
+from bayesticket.measures.base import Half, run_forward
+from bayesticket.model import Architecture, build, load_parameters, mounted, move, own_hooks
+from bayesticket.optim import (
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    set_learning_rate,
+    warmup_factor,
+)
+from bayesticket.run import COMPLETE, Run, Status, describe_config, read_header, require_same_run
+from bayesticket.seeding import seeded_generator
+from bayesticket.serial import restore
+from bayesticket.tasks import AbstractTask, Examples
+
+log = logging.getLogger("bayesticket")
+Record = dict[str, float]
+Progress = Callable[[int, Mapping[str, float]], None]
+"""Called after every record with the epoch and what was recorded."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C; `run` holds what was recorded, and the message where to resume."""
+
+    def __init__(self, message: str, run: Run):
+        super().__init__(message)
+        self.run = run
+
+
+class NonFiniteLoss(BayesticketError):
+    """The loss became infinite or undefined; `run` holds everything recorded before."""
+
+    def __init__(self, message: str, run: Run | None = None):
+        super().__init__(message)
+        self.run = run
+
+
+def train(
+    task: AbstractTask,
+    intervention: Intervention | None = None,
+    *,
+    model: Architecture | HookedTransformer | None = None,
+    measures: Iterable[Measure] = (),
+    seed: int = 0,
+    init_seed: int | None = None,
+    split_seed: int | None = None,
+    batch_seed: int | None = None,
+    train_fraction: float = 0.3,
+    epochs: int = 10_000,
+    batch_size: int | None = None,
+    optimizer: Literal["adamw", "sgd", "muon", "lion"] = "adamw",
+    lr: float = 1e-3,
+    weight_decay: float = 1.0,
+    betas: tuple[float, float] = (0.9, 0.999),
+    momentum: float = 0.0,
+    warmup: int = 10,
+    max_grad_norm: float | None = 1.0,
+    record_every: int = 10,
+    stop_after_grok: int | None = None,
+    grok_threshold: float = 0.99,
+    forward: Literal["auto", "fast", "full"] = "auto",
+    device: str = "auto",
+    dtype: Literal["float32", "float64"] = "float32",
+    loss_dtype: Literal["float32", "float64"] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 500,
+    progress: bool | Progress | None = None,
+) -> Run:
+    """Trains a model on a task under an intervention, by default as the paper does; see `TrainConfig` for the options.
+
+    A HookedTransformer given as `model` is copied; the trained copy is `run.model`. With a `store`, a directory, the
+    run is checkpointed there every `checkpoint_every` epochs and saved at the end. A store that holds this very run
+    is continued where it was interrupted, or simply loaded where it is complete; any other is refused.
+    `progress` shows a bar: True, False, on a terminal (None); or it is called after every record.
+
+    >>> from bayesticket.symbolic import ModularAddition
+    >>> run = train(ModularAddition(p=5), epochs=20)
+    >>> run.curves.index.tolist()
+    [0, 10, 20]
+    """
+    config = TrainConfig(
+        task=task,
+        intervention=intervention,  # type: ignore[arg-type]  # None and a single one become a Recipe
+        model=Architecture() if model is None else model,
+        measures=tuple(measures),
+        seed=seed,
+        init_seed=init_seed,
+        split_seed=split_seed,
+        batch_seed=batch_seed,
+        train_fraction=train_fraction,
+        epochs=epochs,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        lr=lr,
+        weight_decay=weight_decay,
+        betas=betas,
+        momentum=momentum,
+        warmup=warmup,
+        max_grad_norm=max_grad_norm,
+        record_every=record_every,
+        stop_after_grok=stop_after_grok,
+        grok_threshold=grok_threshold,
+        forward=forward,
+        device=device,
+        dtype=dtype,
+        loss_dtype=loss_dtype,
+    )
+    return train_config(config, store=store, checkpoint_every=checkpoint_every, progress=progress)
+
+
+def train_config(
+    config: TrainConfig,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 500,
+    progress: bool | Progress | None = None,
+) -> Run:
+    """Trains what a configuration says; `train` with its options in one object."""
+    if checkpoint_every < 1:
+        raise refuse("checkpoint_every", checkpoint_every, "a whole number of at least 1")
+    if store is None:
+        return _Training(config).run_to_end(None, checkpoint_every, progress)
+    directory = prepare_directory("store", store)
+    description, tensors = describe_config(config)
+    require_same_run("store", directory, description)
+    if (directory / "run.json").exists() and read_header(directory)["status"] in COMPLETE:
+        log.info("%s holds this run, complete; loading it", directory)
+        return Run.load(directory)
+    training = _Training(config)
+    if (directory / "checkpoint.safetensors").exists():
+        training.restore(directory / "checkpoint.safetensors")
+    elif tensors:
+        write_tensors(directory / "tensors.safetensors", tensors)
+    write_json(directory / "run.json", training.as_run("running").header())
+    return training.run_to_end(directory, checkpoint_every, progress)
+
+
+def resume(
+    store: str | os.PathLike[str], *, checkpoint_every: int = 500, progress: bool | Progress | None = None
+) -> Run:
+    """Continues an interrupted run from its store; the result equals, bit for bit, that of an uninterrupted one."""
+    directory = Path(store).expanduser()
+    header = read_header(directory)
+    tensors_file = directory / "tensors.safetensors"
+    config = restore(header["config"], read_tensors(tensors_file)[0] if tensors_file.exists() else {})
+    assert isinstance(config, TrainConfig)
+    return train_config(config, store=directory, checkpoint_every=checkpoint_every, progress=progress)
+
+
+class _Training:
+    """The state of a training run between two epochs, and how to take the next one."""
+
+    def __init__(self, config: TrainConfig):
+        _keep_freed_memory()
+        self.config = config
+        self.device = resolve_device(config.device)
+        split = config.task.split(config.train_fraction, config.seed_of("split"))
+        self.train, self.test = split.train.to(self.device), split.test.to(self.device)
+        self.model = _build_model(config, self.train, self.test, self.device)
+        self.loss_dtype = getattr(torch, config.loss_dtype) if config.loss_dtype else None
+
+        self.live = Live(config.intervention, self.model, self.train, seed=config.seed_of("batch"))
+        self.test_live = Live(config.intervention, self.model, self.test)
+        measures = (*DEFAULT_MEASURES, *config.measures)
+        _require_different_names(measures)
+        self.observer = Observer(self.model, _of_half(measures, "train"), self.train)
+        self.test_observer = Observer(self.model, _of_half(measures, "test"), self.test)
+        names = [*self.live.hook_names, *self.observer.hook_names, *self.test_observer.hook_names]
+        self.forward: Literal["fast", "full"] = choose_forward(config.forward, self.model, names)
+
+        self.optimizer = make_optimizer(
+            config.optimizer,
+            dict(self.model.named_parameters()),
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            betas=config.betas,
+            momentum=config.momentum,
+        )
+        self.trained = [p for p in self.model.parameters() if p.requires_grad]
+        self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
+        self.records: list[Record] = []
+        self.layout, self.test_layout = self._layout(self.train), self._layout(self.test)
+        self.live.epoch = self.test_live.epoch = 0
+        with self.live:
+            pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
+
+    # The loop
+
+    def run_to_end(self, directory: Path | None, checkpoint_every: int, progress: bool | Progress | None) -> Run:
+        """Trains until the last epoch, keeping checkpoints in the directory; see `train`."""
+        started = time.perf_counter() - self.seconds
+        try:
+            with _progress(progress, self.config, self.epoch) as report, _deferred_interrupt() as interrupted:
+                while not self.is_over():
+                    self.take_epoch()
+                    self.seconds = time.perf_counter() - started
+                    if self.records and self.records[-1]["epoch"] == self.epoch - 1:
+                        report(self.epoch - 1, self.records[-1])
+                    if interrupted.is_set():
+                        raise self._interrupted(directory)
+                    if directory is not None and self.epoch % checkpoint_every == 0:
+                        self.checkpoint(directory)
+                if self.records[-1]["epoch"] != self.epoch:
+                    self.record()
+                report(self.epoch, self.records[-1])
+        except NonFiniteLoss as error:
+            error.run = self.as_run("failed")
+            if directory is not None:
+                error.run.save(directory)
+                (directory / "checkpoint.safetensors").unlink(missing_ok=True)
+            raise
+        run = self.as_run("finished" if self.epoch == self.config.epochs else "stopped")
+        if directory is not None:
+            run.save(directory)
+            (directory / "checkpoint.safetensors").unlink(missing_ok=True)
+        return run
+
+    def is_over(self) -> bool:
+        """Whether all epochs are done, or enough of them since the model grokked."""
+        patience = self.config.stop_after_grok
+        stopped = patience is not None and self.epoch >= self.grokked_at + patience
+        return self.epoch >= self.config.epochs or stopped
+
+    def take_epoch(self) -> None:
+        """Trains one epoch, recording the state before it where a record is due."""
+        config = self.config
+        self.live.epoch = self.test_live.epoch = self.epoch
+        if config.task.redraw_each_epoch:
+            self._redraw()
+        set_learning_rate(self.optimizer, config.lr * warmup_factor(self.epoch, config.warmup))
+        due = self.epoch % config.record_every == 0
+        if config.batch_size is None:
+            values = self._observe_test() if due else {}
+            values |= self._step(None, self.layout, record=due)
+            if due:
+                self._keep(values)
+        else:
+            if due:
+                self.record()
+            for index in self._batches(config.batch_size):
+                self._step(index, self._layout(self.train, index))
+        self.epoch += 1
+
+    def _step(self, index: Tensor | None, layout: RowLayout | None, *, record: bool = False) -> Record:
+        """One optimiser step on the selected examples, and the training half's record where one is due."""
+        batch = self.train if index is None else self.train.select(index)
+        self.live.context.select(index)
+        with self.live, mounted(self.model, self.observer.hooks) if record else nullcontext():
+            logits = run_forward(self.forward, self.model, batch, layout)
+            loss = task_loss(logits, batch.targets, self.loss_dtype)
+            values = _numbers(self.observer.values(batch, logits, loss), "train") if record else {}
+            terms = {"task": loss, **self.live.penalties()}
+            total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
+            if not math.isfinite(total.item()):
+                raise NonFiniteLoss(_blame(self.epoch, terms))
+            total.backward()
+            if self.config.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.live.project()
+        return values
+
+    # Recording
+
+    def record(self) -> None:
+        """Records the current state, in a forward pass of its own."""
+        self.live.epoch = self.test_live.epoch = self.epoch
+        self.live.context.select(None)
+        values = self._observe_test()
+        values |= self._observe(self.live, self.observer, self.train, self.layout, "train")
+        self._keep(values)
+
+    def _observe_test(self) -> Record:
+        return self._observe(self.test_live, self.test_observer, self.test, self.test_layout, "test")
+
+    def _observe(self, live: Live, observer: Observer, batch: Examples, layout: RowLayout | None, half: Half) -> Record:
+        with (
+            mounted(self.model, [*live.edits, *observer.hooks]),
+            torch.set_grad_enabled(bool(observer.differentiated)),
+        ):
+            logits = run_forward(self.forward, self.model, batch, layout)
+            loss = task_loss(logits, batch.targets, self.loss_dtype)
+            return _numbers(observer.values(batch, logits, loss), half)
+
+    def _keep(self, values: Record) -> None:
+        self.records.append({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})
+        if values["test_accuracy"] >= self.config.grok_threshold:
+            self.grokked_at = min(self.grokked_at, self.epoch)
+
+    # Data
+
+    def _layout(self, batch: Examples, index: Tensor | None = None) -> RowLayout | None:
+        if self.forward == "full":
+            return None
+        return RowLayout(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
+
+    def _batches(self, size: int) -> Iterator[Tensor]:
+        generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
+        order = torch.randperm(len(self.train), generator=generator).to(self.device)
+        return iter(order.split(size))
+
+    def _redraw(self) -> None:
+        seed = self.config.seed_of("split")
+        # Each epoch's draw is a function of its number, so that a resumed run sees the same ones.
+        self.train = self.config.task.redraw(self.train, seed=_mix(seed, self.epoch))
+        self.live.context.replace(self.train)
+        if self.config.batch_size is None:
+            self.layout = self._layout(self.train)
+
+    # Keeping
+
+    def as_run(self, status: Status) -> Run:
+        """The run so far."""
+        description, tensors = describe_config(self.config)
+        return Run(
+            description=description,
+            tensors=tensors,
+            weights={name: p.detach().cpu().clone() for name, p in self.model.named_parameters()},
+            curves=_frame(self.records),
+            epoch=self.epoch,
+            status=status,
+            seconds=self.seconds,
+            made_with=versions() | {"forward": self.forward, "device": self.device},
+        )
+
+    def checkpoint(self, directory: Path) -> None:
+        """Writes all that is needed to continue to the bit; one file, whole or not at all."""
+        tensors = {f"parameters/{name}": p for name, p in self.model.named_parameters()}
+        tensors |= {f"optimizer/{name}": t for name, t in optimizer_tensors(self.optimizer).items()}
+        columns = {name: torch.tensor(column.to_numpy()) for name, column in _frame(self.records).items()}
+        tensors |= {f"curves/{name}": column for name, column in columns.items()}
+        state = {
+            "config": config_id(self.config),
+            "epoch": self.epoch,
+            "step": self.live.context.step,
+            "seconds": self.seconds,
+            "recorded_at": [record["epoch"] for record in self.records],
+        }
+        write_tensors(directory / "checkpoint.safetensors", tensors, {"state": json.dumps(state)})
+
+    def restore(self, path: Path) -> None:
+        """Puts the state of a checkpoint back."""
+        tensors, note = read_tensors(path)
+        state = json.loads(note.get("state", "{}"))
+        if state.get("config") != config_id(self.config):
+            raise BayesticketError(f"{path}: got a checkpoint of another run; accepted: one of this configuration")
+        parts: dict[str, dict[str, Tensor]] = {"parameters": {}, "optimizer": {}, "curves": {}}
+        for name, tensor in tensors.items():
+            part, _, rest = name.partition("/")
+            parts[part][rest] = tensor
+        load_parameters(self.model, parts["parameters"])
+        restore_optimizer(self.optimizer, parts["optimizer"])
+        self.epoch, self.seconds, self.live.context.step = state["epoch"], state["seconds"], state["step"]
+        self.records, self.grokked_at = [], math.inf
+        for row, epoch in enumerate(state["recorded_at"]):
+            values = {name: column[row].item() for name, column in parts["curves"].items()}
+            self.records.append({"epoch": epoch, **values})
+            if values["test_accuracy"] >= self.config.grok_threshold:
+                self.grokked_at = min(self.grokked_at, epoch)
+
+    def _interrupted(self, directory: Path | None) -> Interrupted:
+        run = self.as_run("interrupted")
+        if directory is None:
+            directory = prepare_directory("store", Path("interrupted") / config_id(self.config))
+            if run.tensors:
+                write_tensors(directory / "tensors.safetensors", run.tensors)
+            write_json(directory / "run.json", self.as_run("running").header())
+        self.checkpoint(directory)
+        message = f"interrupted after epoch {self.epoch:,}; continue with bayesticket.resume({str(directory)!r})"
+        return Interrupted(message, run)
+
+
+def _build_model(config: TrainConfig, train: Examples, test: Examples, device: str) -> HookedTransformer:
+    dtype = getattr(torch, config.dtype)
+    if isinstance(config.model, Architecture):
+        return build(config.model, config.task, seed=config.seed_of("init"), dtype=dtype, device=device)
+    given, task = config.model.cfg, config.task
+    needed = {"n_ctx": task.n_positions, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
+    for name, least in needed.items():
+        if getattr(given, name) < least:
+            raise refuse(f"model.cfg.{name}", getattr(given, name), f"at least {least}, which the task needs")
+    if names := own_hooks(config.model):
+        log.warning("the model's own hooks on %s act in training, but are not saved with the run", ", ".join(names))
+    return move(move(copy.deepcopy(config.model), dtype), device)
+
+
+def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:
+    return [measure for measure in measures if half in measure.halves]
+
+
+def _require_different_names(measures: Iterable[Measure]) -> None:
+    names = [measure.name for measure in measures]
+    for name in names:
+        if names.count(name) > 1:
+            raise refuse("measures", name, "measures with different names; this one is recorded already")
+
+
+def _numbers(values: Mapping[str, Tensor], half: Half) -> Record:
+    """Values as plain numbers; loss and accuracy carry the name of their half, vectors are numbered."""
+    numbers: Record = {}
+    for name, value in values.items():
+        full = f"{half}_{name}" if name in _ON_BOTH_HALVES or half == "test" else name
+        if value.ndim == 0:
+            numbers[full] = value.item()
+        else:
+            numbers |= {f"{full}[{place}]": entry for place, entry in enumerate(value.flatten().tolist())}
+    return numbers
+
+
+_ON_BOTH_HALVES = {measure.name for measure in DEFAULT_MEASURES if len(measure.halves) > 1}
+
+
+def _frame(records: list[Record]) -> pd.DataFrame:
+    names = [name for name in records[0] if name != "epoch"] if records else []
+    index = pd.Index([int(record["epoch"]) for record in records], name="epoch", dtype="int64")
+    return pd.DataFrame({name: [record[name] for record in records] for name in names}, index=index, dtype="float64")
+
+
+def _blame(epoch: int, terms: Mapping[str, Tensor]) -> str:
+    broken = {name: term.item() for name, term in terms.items() if not math.isfinite(term.item())}
+    named = ", ".join(f"{name} is {value}" for name, value in broken.items()) or "their sum overflows"
+    return f"loss: not finite at epoch {epoch} ({named}); what was recorded before is kept in the run"
+
+
+def _mix(seed: int, epoch: int) -> int:
+    return int(torch.randint(2**31, (), generator=seeded_generator(seed, f"redraw, epoch {epoch}")))
+
+
+def _keep_freed_memory() -> None:
+    """Makes glibc reuse the megabytes that every step frees, instead of giving them back and faulting them in again.
+
+    Its threshold for doing so grows to the largest block ever freed, up to 32 MiB; without this a step is a quarter
+    slower. Harmless with any other allocator.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+@contextmanager
+def _progress(progress: bool | Progress | None, config: TrainConfig, epoch: int) -> Iterator[Progress]:
+    if callable(progress):
+        yield progress
+        return
+    # None leaves it to tqdm: shown on a terminal, silent elsewhere.
+    disable = None if progress is None else not progress
+    with tqdm(total=config.epochs, initial=epoch, unit="epoch", disable=disable, dynamic_ncols=True) as bar:
+
+        def show(reached: int, values: Mapping[str, float]) -> None:
+            bar.set_postfix_str(
+                f"train {values['train_accuracy']:.0%}, test {values['test_accuracy']:.0%}", refresh=False
+            )
+            bar.update(reached - bar.n)
+
+        yield show
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[threading.Event]:
+    """Notes a first Ctrl-C instead of raising it, so that training can stop between two steps; a second one raises."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(number: int, frame: object) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, previous)
