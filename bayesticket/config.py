@@ -10,7 +10,7 @@ from transformer_lens import HookedTransformer
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
 from bayesticket.forward import FORWARDS
-from bayesticket.interventions.base import Recipe, as_recipe
+from bayesticket.interventions.base import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture
 from bayesticket.optim import OPTIMIZERS
@@ -32,7 +32,7 @@ class TrainConfig(Spec):
 
     task: AbstractTask = field(default_factory=ModularAddition)
     """What is learned, as "ModularAddition(p=113, distractors='constant')"."""
-    intervention: Recipe = field(default_factory=Recipe)
+    intervention: Intervention = field(default_factory=Recipe)
     """What is done to the model, as "KLPrior(strength=1.0) + NormMatch(radius=30.0)"; nothing by default."""
     model: Architecture | HookedTransformer = field(default_factory=Architecture)
     """The one-layer model, as "Architecture(n_heads=4)"; in Python also any HookedTransformer, which is copied."""

@@ -11,7 +11,7 @@ from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
 from bayesticket.errors import BayesticketError, refuse
-from bayesticket.interventions.base import Context, Intervention, as_recipe
+from bayesticket.interventions.base import Context, Intervention, as_recipe, require_one_replacement
 from bayesticket.model import NamedHook, mounted, require_firing
 from bayesticket.spec import snake_case
 from bayesticket.tasks import Examples
@@ -40,7 +40,9 @@ class Live:
     def __init__(self, recipe: Intervention, model: HookedTransformer, batch: Examples, *, seed: int = 0):
         if not isinstance(batch, Examples):
             raise refuse("batch", batch, "half of a split: split.train or split.test")
+        require_readable(model, batch)
         self.parts = as_recipe(recipe).parts
+        require_one_replacement(self.parts, batch.n_positions)
         self.model = model
         self.context = Context(batch, model, seed=seed)
         self._names = term_names(self.parts)
@@ -80,7 +82,8 @@ class Live:
             stack.enter_context(mounted(self.model, self.hooks))
             for part in self.parts:
                 for name, function in part.gradients(self.context).items():
-                    stack.callback(self.context.parameters[name].register_hook(function).remove)
+                    if (parameter := self.context.parameters[name]).requires_grad:
+                        stack.callback(parameter.register_hook(function).remove)
             if not self._projected:
                 self._project()
             self._stack = stack.pop_all()
@@ -132,6 +135,16 @@ class Live:
                 f"the batch that was attached"
             )
         return read[hook]
+
+
+def require_readable(model: object, batch: Examples) -> None:
+    """Refuses what is no HookedTransformer, or one with too few positions or tokens for the sequences of a batch."""
+    if not isinstance(model, HookedTransformer):
+        raise refuse("model", model, "a HookedTransformer")
+    if model.cfg.n_ctx < batch.n_positions:
+        raise refuse("batch", f"{batch.n_positions} positions", f"at most the model's {model.cfg.n_ctx}")
+    if len(batch) and not 0 <= (token := int(batch.tokens.max())) < model.cfg.d_vocab:
+        raise refuse("batch", f"token {token}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
 
 
 def reader(into: dict[str, Tensor]):

@@ -57,7 +57,7 @@ def make_optimizer(
     |---------|----------------------------------------------------------------------------------------|
     | `sgd`   | `W' = (1 − ηλ) W − η G`; with `momentum`, `G + λW` is accumulated, as in torch         |
     | `adamw` | `W' = (1 − ηλ) W − η m̂ / (√v̂ + ε)`                                                     |
-    | `muon`  | `W' = (1 − ηλ) W − η √max(1, rows/cols) · NS(m)`; see `Muon`                           |
+    | `muon`  | `W' = (1 − ηλ) W − η √max(1, out/in) · NS(m)`; see `Muon`                              |
     | `lion`  | `W' = (1 − ηλ) W − η sign(β₁ m + (1 − β₁) G)`; see `Lion`                              |
 
     `momentum` is for `sgd` alone and `betas` for the three others.
@@ -223,17 +223,18 @@ class Lion(_GroupwiseOptimizer):
 class Muon(_GroupwiseOptimizer):
     """Moves each weight matrix along its orthogonalised momentum (Jordan et al., 2024).
 
-        m ← β₁ m + (1 − β₁) G,    W ← (1 − ηλ) W − η √max(1, rows/cols) · NS(β₁ m + (1 − β₁) G)
+        m ← β₁ m + (1 − β₁) G,    W ← (1 − ηλ) W − η √max(1, out/in) · NS(β₁ m + (1 − β₁) G)
 
-    NS is `newton_schulz` over the last two axes, as TransformerLens stores them: W_Q, W_K, W_V and W_O, of
-    three axes, are orthogonalised head by head, W_in and W_out whole. So ‖D‖_F ≤ √(heads · min(m, n)) (1 + ε)
-    times the square root above, with ε ≈ 0.2.
+    NS is `newton_schulz` over the last two axes, which are (in, out) as TransformerLens stores a matrix: W_Q,
+    W_K, W_V and W_O, of three axes, are orthogonalised head by head, W_in and W_out whole. So
+    ‖D‖_F ≤ √(heads · min(in, out)) (1 + ε) times the square root above, with ε ≈ 0.2.
 
     As is usual, embeddings, positional embeddings, the unembedding, biases and all else that is no weight
     matrix take AdamW steps, with the same η, λ and `betas`.
 
     Nesterov's look-ahead, the constants and the scaling are those of `torch.optim.Muon`. That one takes
-    parameters of two axes only and orthogonalises in bfloat16; here the weights keep their axes and dtype.
+    parameters of two axes (out, in) only and orthogonalises in bfloat16; here the weights keep their axes and
+    dtype.
     """
 
     def __init__(
@@ -271,8 +272,8 @@ class Muon(_GroupwiseOptimizer):
         for parameter, gradient in zip(*_with_gradient(group), strict=True):
             momentum = self.state[parameter]["momentum_buffer"].lerp_(gradient, 1 - beta1)
             direction = newton_schulz(gradient.lerp(momentum, beta1))
-            rows, cols = parameter.shape[-2:]
-            parameter.mul_(decay).add_(direction, alpha=-group["lr"] * math.sqrt(max(1.0, rows / cols)))
+            n_in, n_out = parameter.shape[-2:]
+            parameter.mul_(decay).add_(direction, alpha=-group["lr"] * math.sqrt(max(1.0, n_out / n_in)))
 
     def _update_others(self, group: _Group) -> None:
         parameters, gradients = _with_gradient(group)

@@ -11,6 +11,7 @@
 | a HookedTransformer or a Run | the attention of that teacher on the same tokens |
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,7 +38,7 @@ class Permuted(Spec):
     each example the target of another, which changes something only where targets differ between examples.
     """
 
-    target: "str | Tensor | HookedTransformer" = "oracle"
+    target: "str | Tensor | HookedTransformer | Permuted" = "oracle"
     along: Literal["positions", "examples"] = "positions"
     seed: int = 0
 
@@ -85,8 +86,12 @@ def _require_distributions(field: str, target: Tensor) -> Tensor:
     return target
 
 
-def resolve(target: Target, examples: Examples, layer: int = 0) -> Float[Tensor, "n heads T"]:
+def resolve(
+    target: Target, examples: Examples, layer: int = 0, *, query: int = -1, heads: Sequence[int] | None = None
+) -> Float[Tensor, "n heads T"]:
     """The target as attention weights, `n` and `heads` being 1 where all examples or heads share them.
+
+    Layer, query and heads say which of a teacher's attention is meant; other targets are the same for all.
 
     >>> from bayesticket.symbolic import ModularAddition
     >>> resolve("oracle", ModularAddition(p=5).split().train)
@@ -95,9 +100,9 @@ def resolve(target: Target, examples: Examples, layer: int = 0) -> Float[Tensor,
     if isinstance(target, str):
         return _share(_NAMED[target](examples.informative)[:, None])
     if isinstance(target, Permuted):
-        return _permute(target, resolve(target.target, examples, layer), len(examples))
+        return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
     if isinstance(target, HookedTransformer):
-        return _teach(target, examples, layer)
+        return _teach(target, examples, layer, query, heads)
     return _fit(target, examples)
 
 
@@ -158,7 +163,9 @@ def _permute(spec: Permuted, target: Tensor, n: int) -> Tensor:
     return target.gather(-1, order.expand_as(target))
 
 
-def _teach(teacher: HookedTransformer, examples: Examples, layer: int) -> Tensor:
+def _teach(
+    teacher: HookedTransformer, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Tensor:
     n_positions, largest = examples.tokens.shape[1], int(examples.tokens.max())
     if teacher.cfg.n_ctx < n_positions:
         raise refuse("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
@@ -166,9 +173,14 @@ def _teach(teacher: HookedTransformer, examples: Examples, layer: int) -> Tensor
         raise refuse("teacher", f"a model with {teacher.cfg.d_vocab} tokens", f"one that knows token {largest}")
     if layer >= teacher.cfg.n_layers:
         raise refuse("teacher", f"a model of {teacher.cfg.n_layers} layers", f"one with a layer {layer}")
+    taught = slice(None) if heads is None or teacher.cfg.n_heads == 1 else list(heads)
+    if isinstance(taught, list) and max(taught) >= teacher.cfg.n_heads:
+        raise refuse(
+            "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(taught)}, or one head"
+        )
     kept: list[Tensor] = []
     with (
-        mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, :, -1]))]),
+        mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, taught, query]))]),
         torch.no_grad(),
     ):
         teacher(examples.tokens.to(teacher.cfg.device))

@@ -6,6 +6,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 from collections.abc import Mapping
 
 import torch
@@ -59,6 +60,8 @@ def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
         return {name: restore(entry, tensors) for name, entry in data.items()}
     entries = {name: entry for name, entry in data.items() if name != "type"}
     if data["type"] == "HookedTransformer":
+        if missing := [name for name in ("config", "architecture", "weights") if name not in entries]:
+            raise refuse("HookedTransformer", sorted(entries), f"a description with {missing[0]!r}")
         weights = restore(entries.pop("weights"), tensors)
         return rebuild_model(entries, weights)  # type: ignore[arg-type]
     return _restore_spec(str(data["type"]), entries, tensors)
@@ -70,10 +73,19 @@ def _restore_spec(type_name: str, entries: dict[str, JSON], tensors: Mapping[str
             f"type: got {type_name!r}; accepted: a class that is defined; import the module that defines it first"
         )
     kind = Spec.kinds[type_name]
+    if not dataclasses.is_dataclass(kind) or inspect.isabstract(kind):
+        raise refuse("type", type_name, "a class that is final; this is the base of others")
     known = field_names(kind)
     if unknown := [name for name in entries if name not in known]:
         raise refuse_name(f"{type_name} field", unknown[0], known)
+    if missing := [name for name in known if name not in entries and _is_required(kind, name)]:
+        raise refuse(f"{type_name} fields", sorted(entries), f"a description with {missing[0]!r}")
     return kind(**{name: restore(entry, tensors) for name, entry in entries.items()})
+
+
+def _is_required(kind: type[Spec], name: str) -> bool:
+    field = {field.name: field for field in dataclasses.fields(kind)}[name]  # type: ignore[arg-type]
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _find_tensor(key: str, tensors: Mapping[str, Tensor]) -> Tensor:

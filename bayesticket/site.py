@@ -22,9 +22,12 @@ class AttentionSite:
     """Position that attends: the last by default, where the tasks read their answer."""
 
     def __post_init__(self):
-        require_places("layer", self.layer)
-        if self.head is not None:
-            require_places("head", self.head)
+        for name in ("layer", "head"):
+            given = getattr(self, name)
+            if name == "layer" or given is not None:
+                require_places(name, given)
+            if isinstance(given, list):
+                object.__setattr__(self, name, tuple(given))
         if isinstance(self.query, bool) or not isinstance(self.query, int):
             raise refuse("query", self.query, "a position, counted from the end where negative")
 

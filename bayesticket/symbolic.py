@@ -24,7 +24,7 @@ MOST_ENUMERATED = 65_536
 
 
 @final
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Layout:
     """Which symbols a sequence holds, as which tokens, and where: operands, operators, noise, then `=`.
 
@@ -122,7 +122,7 @@ class Layout:
         return free
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AbstractSymbolicTask(AbstractTask):
     """A function of `k` symbols, written out as a sequence with distractors.
 
@@ -242,7 +242,7 @@ class AbstractSymbolicTask(AbstractTask):
             raise refuse("n_samples", self.n_samples, accepted)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AbstractExpression(AbstractSymbolicTask):
     """Operands with an operator between each two, then `n_distractors` of noise: `a + b noise =`."""
 
@@ -260,7 +260,7 @@ class AbstractExpression(AbstractSymbolicTask):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ModularAddition(AbstractExpression):
     """`a + b noise =`, answered by `(a + b) mod p`; the other options are those of `AbstractSymbolicTask`.
 
@@ -285,7 +285,7 @@ class ModularAddition(AbstractExpression):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ModularMultiplication(AbstractExpression):
     """`a × b noise =`, answered by `a · b mod p`, zero included.
 
@@ -309,7 +309,7 @@ class ModularMultiplication(AbstractExpression):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class KOperandAddition(AbstractExpression):
     """`a + b + … noise =`, answered by the sum of the `k` operands modulo `p`.
 
@@ -336,7 +336,7 @@ class KOperandAddition(AbstractExpression):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PermutationComposition(AbstractExpression):
     """`σ ∘ τ noise =`, answered by the permutation `(σ∘τ)(i) = σ(τ(i))` of `n` things.
 
@@ -369,7 +369,7 @@ class PermutationComposition(AbstractExpression):
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SparseParity(AbstractSymbolicTask):
     """`n` bits and `=`, answered by the parity of `k` of them; the other bits are the distractors.
 

@@ -23,7 +23,7 @@ from bayesticket.config import TrainConfig, config_id, resolve_device
 from bayesticket.errors import BayesticketError, refuse
 from bayesticket.files import prepare_directory, read_tensors, versions, write_json, write_tensors
 from bayesticket.forward import RowLayout, choose_forward, task_loss
-from bayesticket.interventions.base import Intervention
+from bayesticket.interventions.base import Intervention, as_recipe
 from bayesticket.live import Live
 from bayesticket.measures import DEFAULT_MEASURES, Measure, Observer
 from bayesticket.measures.base import Half, run_forward
@@ -107,7 +107,7 @@ def train(
     """
     config = TrainConfig(
         task=task,
-        intervention=intervention,  # type: ignore[arg-type]  # None and a single one become a Recipe
+        intervention=as_recipe(intervention),
         model=Architecture() if model is None else model,
         measures=tuple(measures),
         seed=seed,
@@ -141,19 +141,23 @@ def train_config(
     store: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 500,
     progress: bool | Progress | None = None,
+    config_file: str | None = None,
 ) -> Run:
-    """Trains what a configuration says; `train` with its options in one object."""
+    """Trains what a configuration says; `train` with its options in one object.
+
+    The text of a file that the options were read from is kept in `run.json`.
+    """
     if checkpoint_every < 1:
         raise refuse("checkpoint_every", checkpoint_every, "a whole number of at least 1")
     if store is None:
-        return _Training(config).run_to_end(None, checkpoint_every, progress)
+        return _Training(config, config_file).run_to_end(None, checkpoint_every, progress)
     directory = prepare_directory("store", store)
     description, tensors = describe_config(config)
     require_same_run("store", directory, description)
     if (directory / "run.json").exists() and read_header(directory)["status"] in COMPLETE:
         log.info("%s holds this run, complete; loading it", directory)
         return Run.load(directory)
-    training = _Training(config)
+    training = _Training(config, config_file)
     if (directory / "checkpoint.safetensors").exists():
         training.restore(directory / "checkpoint.safetensors")
     elif tensors:
@@ -177,9 +181,9 @@ def resume(
 class _Training:
     """The state of a training run between two epochs, and how to take the next one."""
 
-    def __init__(self, config: TrainConfig):
+    def __init__(self, config: TrainConfig, config_file: str | None = None):
         _keep_freed_memory()
-        self.config = config
+        self.config, self.config_file = config, config_file
         self.device = resolve_device(config.device)
         split = config.task.split(config.train_fraction, config.seed_of("split"))
         self.train, self.test = split.train.to(self.device), split.test.to(self.device)
@@ -348,8 +352,11 @@ class _Training:
             epoch=self.epoch,
             status=status,
             seconds=self.seconds,
-            made_with=versions() | {"forward": self.forward, "device": self.device},
+            made_with=versions() | {"forward": self.forward, "device": self.device} | self._config_note(),
         )
+
+    def _config_note(self) -> dict[str, str]:
+        return {} if self.config_file is None else {"config_file": self.config_file}
 
     def checkpoint(self, directory: Path) -> None:
         """Writes all that is needed to continue to the bit; one file, whole or not at all."""

@@ -113,7 +113,8 @@ def test_muon_moves_each_head_by_its_scaled_polar_factor(shape):
     gradient = torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     weight = torch.ones(shape, dtype=torch.float64)
     moved = (weight - one_step("muon", weight, gradient, lr=0.1, weight_decay=0.0)) / 0.1
-    scaling = math.sqrt(max(1.0, shape[-2] / shape[-1]))
+    n_in, n_out = shape[-2:]
+    scaling = math.sqrt(max(1.0, n_out / n_in))
     left, _, right = torch.linalg.svd(gradient, full_matrices=False)
     polar = left @ right
     values = torch.linalg.svdvals(moved) / scaling
@@ -124,14 +125,17 @@ def test_muon_moves_each_head_by_its_scaled_polar_factor(shape):
 
 @pytest.mark.parametrize("shape", [(32, 12), (12, 32)])
 def test_muon_agrees_with_torch_on_one_matrix(shape):
+    # TransformerLens stores a matrix as (in, out), torch as (out, in).
     start = torch.randn(shape, generator=torch.Generator().manual_seed(3))
-    ours, theirs = {"W": Parameter(start.clone())}, {"W": Parameter(start.clone())}
+    ours, theirs = {"W": Parameter(start.clone())}, {"W": Parameter(start.T.clone())}
     mine = build("muon", ours, betas=(0.95, 0.99), lr=0.1, weight_decay=0.3)
     reference = torch.optim.Muon(theirs.values(), lr=0.1, weight_decay=0.3, momentum=0.95)
     for seed in range(1, 9):
-        take_steps(mine, ours, range(seed, seed + 1))
-        take_steps(reference, theirs, range(seed, seed + 1))
-    moved, expected = ours["W"].detach() - start, theirs["W"].detach() - start
+        set_random_gradients(ours, seed)
+        theirs["W"].grad = ours["W"].grad.T.clone()
+        mine.step()
+        reference.step()
+    moved, expected = ours["W"].detach() - start, theirs["W"].detach().T - start
     assert (moved - expected).norm() < 0.02 * expected.norm()
 
 
@@ -199,13 +203,13 @@ def test_adamw_is_fused_here():
 
 def largest_direction(name: str, gradient: Tensor) -> float:
     """The bound on ‖D‖_F: the gradient's own norm for SGD, that of the update rule for the others."""
-    *heads, rows, cols = gradient.shape
+    *heads, n_in, n_out = gradient.shape
     count = math.prod(heads)
     if name == "sgd":
         return gradient.norm().item()
     if name == "lion":
-        return math.sqrt(count * rows * cols)
-    return 1.21 * math.sqrt(count * min(rows, cols) * max(1.0, rows / cols))
+        return math.sqrt(count * n_in * n_out)
+    return 1.21 * math.sqrt(count * min(n_in, n_out) * max(1.0, n_out / n_in))
 
 
 @pytest.mark.parametrize("name", ["sgd", "lion", "muon"])

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, check_target
 from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import (
@@ -30,6 +30,7 @@ def freeze_attention(
 ) -> Float[Tensor, "n H query key"]:
     """The pattern with its row at `query` replaced by a target, `α ← α*`.
 
+    >>> import torch
     >>> freeze_attention(torch.full((1, 1, 1, 2), 0.5), torch.tensor([[[1.0, 0.0]]]))
     tensor([[[[1., 0.]]]])
     """
@@ -46,6 +47,7 @@ def mix_attention(
 ) -> Float[Tensor, "n H query key"]:
     """The pattern with its row at `query` moved toward a target, `α ← (1 − w) α + w α*`.
 
+    >>> import torch
     >>> mix_attention(torch.full((1, 1, 1, 2), 0.5), torch.tensor([[[1.0, 0.0]]]), 0.5)
     tensor([[[[0.7500, 0.2500]]]])
     """
@@ -100,7 +102,7 @@ class FrozenAttention(AttentionIntervention):
     """
 
     target: Target = "oracle"
-    replaces = True
+    replaces = "row"
 
     def __post_init__(self):
         super().__post_init__()
@@ -124,7 +126,7 @@ class FrozenAttention(AttentionIntervention):
 
 
 def _fitting(intervention: AttentionIntervention, context: Context, layer: int, pattern: Tensor) -> Tensor:
-    target = context.target(intervention.target, layer)  # type: ignore[attr-defined]
+    target = context.target(intervention.target, layer, intervention)  # type: ignore[attr-defined]
     if pattern.shape[-1] != target.shape[-1] or len(target) not in (1, len(pattern)):
         raise BayesticketError(
             f"{type(intervention).__name__}: got a run on {len(pattern)} sequences of {pattern.shape[-1]} positions; "
@@ -137,7 +139,7 @@ def _fitting(intervention: AttentionIntervention, context: Context, layer: int, 
 class LinearAttention(AttentionIntervention):
     """Normalised linear-ReLU attention in place of softmax, `α_i = relu(s_i) / Σ_j relu(s_j)`, at every query."""
 
-    replaces = True
+    replaces = "pattern"
 
     def __post_init__(self):
         super().__post_init__()
@@ -159,6 +161,7 @@ class NoResidual(Intervention):
     def __post_init__(self):
         if self.around not in ("attention", "mlp", "both"):
             raise refuse_name("around", self.around, ("attention", "mlp", "both"))
+        require_integer("layer", self.layer, least=0)
 
     def edits(self, context: Context) -> list[NamedHook]:
         """Hooks that let only the outputs of attention and MLP pass."""

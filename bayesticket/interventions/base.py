@@ -14,7 +14,7 @@ derive a frozen dataclass from `Intervention` and fill the ports it needs; nothi
 import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Float
@@ -48,7 +48,7 @@ class Context:
         self.epoch: int | None = None
         self.step = 0
         self._index: Tensor | None = None
-        self._targets: dict[tuple[int, int], tuple[Target, Tensor]] = {}
+        self._targets: dict[tuple[object, ...], tuple[Target, Tensor]] = {}
 
     def select(self, index: Tensor | None) -> None:
         """Narrows the context to some examples of the batch, or widens it again to all of them."""
@@ -64,12 +64,12 @@ class Context:
         """How many examples the model is to run on."""
         return len(self.batch) if self._index is None else len(self._index)
 
-    def target(self, target: Target, layer: int) -> Float[Tensor, "n heads T"]:
-        """A target's attention weights on the selected examples."""
-        key = (id(target), layer)
+    def target(self, target: Target, layer: int, site: AttentionSite) -> Float[Tensor, "n heads T"]:
+        """A target's attention weights on the selected examples, for one layer of a site."""
+        key = (id(target), layer, site.query, site.head)
         if key not in self._targets:
             # The target is kept beside its weights, so that its id stays its own.
-            self._targets[key] = (target, resolve(target, self.batch, layer))
+            self._targets[key] = (target, resolve(target, self.batch, layer, query=site.query, heads=site.heads))
         weights = self._targets[key][1]
         return weights if self._index is None or len(weights) == 1 else weights[self._index]
 
@@ -89,8 +89,8 @@ class Context:
 class Intervention(Spec, abc.ABC):
     """One thing done to a model or its training; see the module for the ports."""
 
-    replaces: bool = False
-    """Whether the edits replace an attention pattern altogether, so that two of them cannot share a head."""
+    replaces: Literal["nothing", "row", "pattern"] = "nothing"
+    """Whether the edits replace an attention pattern, at their query or at every one; two cannot replace the same."""
 
     def edits(self, context: Context) -> list[NamedHook]:
         """Hooks that change activations."""
@@ -154,7 +154,7 @@ class Recipe(Intervention):
                 raise refuse("intervention", part, "an Intervention, or several joined by +")
         flat = tuple(part for whole in self.interventions for part in whole.parts)
         object.__setattr__(self, "interventions", flat)
-        _require_one_replacement(flat)
+        require_one_replacement(flat)
 
     @property
     def parts(self) -> tuple[Intervention, ...]:
@@ -205,7 +205,7 @@ def check_target(intervention: AttentionIntervention, target: Target, context: C
     field = f"{type(intervention).__name__}.target"
     n_heads = context.model.cfg.n_heads if intervention.heads is None else len(intervention.heads)
     for layer in intervention.layers:
-        weights = context.target(target, layer)
+        weights = context.target(target, layer, intervention)
         if weights.shape[1] not in (1, n_heads):
             raise refuse(field, f"{weights.shape[1]} heads", f"1 or {n_heads} heads")
         require_visible(
@@ -213,18 +213,20 @@ def check_target(intervention: AttentionIntervention, target: Target, context: C
         )
 
 
-def _require_one_replacement(parts: tuple[Intervention, ...]) -> None:
-    replaced: dict[tuple[int, int, int | None], str] = {}
+def require_one_replacement(parts: tuple[Intervention, ...], n_positions: int | None = None) -> None:
+    """Refuses parts that replace the same attention; only with the sequences' length are 4 and −1 known to be one."""
+    replaced: list[tuple[str, int, int | None, int | None]] = []
     for part in parts:
-        if not (part.replaces and isinstance(part, AttentionIntervention)):
+        if part.replaces == "nothing" or not isinstance(part, AttentionIntervention):
             continue
-        for layer in part.layers:
-            for other_layer, query, head in list(replaced):
-                overlap = head is None or part.heads is None or head in part.heads
-                if other_layer == layer and query == part.query and overlap:
+        query = None if part.replaces == "pattern" else part.query if n_positions is None else part.query % n_positions
+        heads = [None] if part.heads is None else part.heads
+        places = [(type(part).__name__, layer, query, head) for layer in part.layers for head in heads]
+        for name, layer, query, head in places:
+            for other, *place in replaced:
+                if all(None in pair or len(set(pair)) == 1 for pair in zip(place, (layer, query, head), strict=True)):
                     raise BayesticketError(
-                        f"intervention: got {replaced[other_layer, query, head]} and {type(part).__name__}, which both "
-                        f"replace the pattern of layer {layer}; accepted: one of them for each head"
+                        f"intervention: got {other} and {name}, which both replace the pattern of layer {layer}; "
+                        f"accepted: one of them for each head"
                     )
-            for head in [None] if part.heads is None else part.heads:
-                replaced[layer, part.query, head] = type(part).__name__
+        replaced += places

@@ -49,7 +49,7 @@ class KLPrior(AttentionIntervention):
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The divergence, times the strength."""
         terms = [
-            kl_divergence(context.target(self.target, layer).to(pattern), self.rows(pattern)).mean()
+            kl_divergence(context.target(self.target, layer, self).to(pattern), self.rows(pattern)).mean()
             for layer, pattern in zip(self.layers, activations.values(), strict=True)
         ]
         return context.value(self.strength, "KLPrior.strength") * torch.stack(terms).mean()

@@ -1,0 +1,116 @@
+"""The command line: `bayesticket quickstart | train | resume | bench`.
+
+Nothing heavy is imported before a command needs it, so that `bayesticket --help` answers at once.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+USAGE = """usage: bayesticket COMMAND [OPTIONS]
+
+Why do transformers grok? Interventions, measures and fast training for small TransformerLens models.
+
+commands:
+  quickstart  train the paper's model three ways, and show in a page what happens
+  train       train one model
+  resume      continue an interrupted run
+  bench       measure how fast training is, as ratios taken side by side
+
+`bayesticket COMMAND --help` shows a command's options.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"bayesticket {version('bayesticket')}")
+        return 0
+    if name not in COMMANDS:
+        print(f"bayesticket: {name!r} is not a command; accepted: {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return _run(COMMANDS[name], rest)
+
+
+def _run(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
+    from bayesticket.errors import BayesticketError
+
+    try:
+        command(arguments)
+    except BayesticketError as error:
+        print(f"bayesticket: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"bayesticket: {error or 'interrupted'}", file=sys.stderr)
+        return 130
+    return 0
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Trains one model, as the paper does unless told otherwise."""
+    import logging
+
+    from bayesticket.options import read_train_options
+    from bayesticket.train import train_config
+
+    logging.basicConfig(format="%(message)s")
+    options, config_file = read_train_options(arguments)
+    run = train_config(
+        options.config,
+        store=options.store,
+        checkpoint_every=options.checkpoint_every,
+        config_file=config_file,
+    )
+    print(run)
+    if options.store is not None:
+        page = options.store / "curves.html"
+        run.plot().write_html(page)
+        print(f"kept in {options.store}, curves in {page}; load it with bayesticket.Run.load({str(options.store)!r})")
+
+
+def resume(arguments: Sequence[str]) -> None:
+    """Continues an interrupted run from its store, bit for bit as if it had not been interrupted."""
+    from bayesticket.options import read_options
+    from bayesticket.train import resume
+
+    def command(store: Path, /, checkpoint_every: int = 500) -> None:
+        """Continues an interrupted run from its store, bit for bit as if it had not been interrupted.
+
+        Args:
+            store: The directory that the run is kept in.
+            checkpoint_every: Epochs between checkpoints.
+        """
+        print(resume(store, checkpoint_every=checkpoint_every))
+
+    read_options(command, "resume", arguments)
+
+
+def quickstart(arguments: Sequence[str]) -> None:
+    """Trains without a prior, with the KL prior, and with an adversarial prior; shows what happens in a page."""
+    from bayesticket.options import read_options
+    from bayesticket.quickstart import quickstart
+
+    read_options(quickstart, "quickstart", arguments)
+
+
+def bench(arguments: Sequence[str]) -> None:
+    """Measures how fast training is, as ratios taken side by side in one run."""
+    from bayesticket.bench import main
+    from bayesticket.options import read_options
+
+    read_options(main, "bench", arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "quickstart": quickstart,
+    "train": train,
+    "resume": resume,
+    "bench": bench,
+}
