@@ -38,7 +38,7 @@ from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec
 from bayesticket.symbolic import ModularAddition
 from bayesticket.tasks import Examples
-from bayesticket.train import _keep_freed_memory, _Training, train_config
+from bayesticket.train import Training, keep_freed_memory, train_config
 
 RECORD_EVERY = 10
 NEVER = 10**9
@@ -77,7 +77,7 @@ def bench(quick: bool = False) -> list[Row]:
     effort = QUICK if quick else FULL
     measurements = plan(effort)
     with threads(effort.threads):
-        _keep_freed_memory()
+        keep_freed_memory()
         return [measurement() for measurement in tqdm(measurements, unit="row", disable=None, dynamic_ncols=True)]
 
 
@@ -158,7 +158,7 @@ def threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _compare(base: _Training, varied: _Training, effort: Effort) -> tuple[float, float]:
+def _compare(base: Training, varied: Training, effort: Effort) -> tuple[float, float]:
     repeats = effort.repeats
     if min(base.config.record_every, varied.config.record_every) < NEVER:
         repeats = RECORD_EVERY  # so that every block holds exactly one record
@@ -171,7 +171,7 @@ def _compare(base: _Training, varied: _Training, effort: Effort) -> tuple[float,
 
 def against_plain_loop(effort: Effort) -> Row:
     """A step of the library against one of the loop that everyone writes."""
-    plain, ours = _Training(BARE), _Training(BARE)
+    plain, ours = Training(BARE), Training(BARE)
     optimizer = plain_optimizer(plain.model, BARE)
     before, after = alternate(
         [lambda: plain_step(plain.model, plain.train, optimizer), ours.take_epoch],
@@ -205,7 +205,7 @@ def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim
 
 def against_products(effort: Effort) -> Row:
     """A step against the matrix products that no forward can avoid, the least this machine can take for it."""
-    training = _Training(BARE)
+    training = Training(BARE)
     products = unavoidable_products(training.model, len(training.train))
     step, limit = alternate([training.take_epoch, products], rounds=effort.rounds, repeats=effort.repeats)
     return at_least("step, share of its matrix products", against(step, limit), limit / step, 0.5)
@@ -240,14 +240,14 @@ def multiply_through(
 
 def cost_of_recording(effort: Effort) -> Row:
     """Training with the default records, test set included, against bare steps."""
-    before, after = _compare(_Training(BARE), _Training(RECORDED), effort)
+    before, after = _compare(Training(BARE), Training(RECORDED), effort)
     return at_most(f"recording every {RECORD_EVERY}th epoch", against(before, after), after / before, 1.15)
 
 
 def cost_of_intervention(effort: Effort, intervention: Intervention) -> Row:
     """Training under an intervention against training under none."""
-    varied = _Training(replace(BARE, intervention=as_recipe(intervention)))
-    before, after = _compare(_Training(BARE), varied, effort)
+    varied = Training(replace(BARE, intervention=as_recipe(intervention)))
+    before, after = _compare(Training(BARE), varied, effort)
     return at_most(type(intervention).__name__, against(before, after), after / before, 1.10)
 
 
@@ -257,10 +257,10 @@ def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
     if needed := _required_fields(kind):
         return Row(name, f"skipped: it has no default {', '.join(needed)}")
     try:
-        varied = _Training(replace(RECORDED, measures=(kind(),)))
+        varied = Training(replace(RECORDED, measures=(kind(),)))
     except BayesticketError as error:
         return Row(name, f"skipped: {error}")
-    before, after = _compare(_Training(RECORDED), varied, effort)
+    before, after = _compare(Training(RECORDED), varied, effort)
     note = "" if varied.forward == "fast" else ", by the full forward"
     return Row(name, against(before, after) + note, after / before)
 
@@ -288,7 +288,7 @@ def _required_fields(kind: type[Measure]) -> list[str]:
 
 def growth_in_examples(effort: Effort, p: int) -> Row:
     """A step at another p, with 0.3 p² examples."""
-    base, varied = _Training(BARE), _Training(replace(BARE, task=ModularAddition(p=p)))
+    base, varied = Training(BARE), Training(replace(BARE, task=ModularAddition(p=p)))
     before, after = _compare(base, varied, effort)
     n = len(varied.train)
     per_example = after / before * len(base.train) / n
@@ -303,7 +303,7 @@ def growth_in_examples(effort: Effort, p: int) -> Row:
 def growth_in_positions(effort: Effort, n_positions: int, distractors: Literal["random", "constant"]) -> Row:
     """A step on longer sequences."""
     task = ModularAddition(p=113, distractors=distractors, n_distractors=n_positions - 4)
-    before, after = _compare(_Training(BARE), _Training(replace(BARE, task=task)), effort)
+    before, after = _compare(Training(BARE), Training(replace(BARE, task=task)), effort)
     name, value, ratio = f"T = {n_positions}, {distractors} distractors", against(before, after), after / before
     if distractors == "constant" and n_positions == 65:
         return at_most(name, value, ratio, 1.5)
@@ -312,8 +312,8 @@ def growth_in_positions(effort: Effort, n_positions: int, distractors: Literal["
 
 def growth_in_heads(effort: Effort, n_heads: int) -> Row:
     """A step with the same width in more heads."""
-    varied = _Training(replace(BARE, model=Architecture(n_heads=n_heads)))
-    before, after = _compare(_Training(BARE), varied, effort)
+    varied = Training(replace(BARE, model=Architecture(n_heads=n_heads)))
+    before, after = _compare(Training(BARE), varied, effort)
     return Row(f"{n_heads} head{'s' if n_heads > 1 else ''}", against(before, after), after / before)
 
 
@@ -368,7 +368,7 @@ def _workers(n_processes: int, *, n_threads: int, n_runs: int) -> Iterator[Calla
 
 def _train_on_command(commands: Connection, n_threads: int, n_runs: int) -> None:
     torch.set_num_threads(n_threads)
-    runs = [_Training(RECORDED) for _ in range(n_runs)]
+    runs = [Training(RECORDED) for _ in range(n_runs)]
     for run in runs:
         run.take_epoch()
     commands.send("ready")

@@ -160,7 +160,7 @@ def build(
         "attention_dir": "causal",
     }
     # Drawn in float32 whatever the dtype, so that one seed means one initialisation.
-    model = _hooked_transformer(config, seed=seed, device="cpu")
+    model = hooked_transformer(config, seed=seed, device="cpu")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "W_" in name:
@@ -176,7 +176,8 @@ def move(model: HookedTransformer, place: str | torch.device | torch.dtype) -> H
     return model
 
 
-def _hooked_transformer(config: dict, *, seed: int, device: str) -> HookedTransformer:
+def hooked_transformer(config: dict, *, seed: int, device: str = "cpu") -> HookedTransformer:
+    """A HookedTransformer from the fields of its config, its weights drawn from the seed alone."""
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         # Known and pinned below 4.0 on purpose; users of this library can do nothing about it.
         warnings.filterwarnings("ignore", message="HookedTransformer is deprecated", category=DeprecationWarning)
@@ -492,7 +493,7 @@ def rebuild_model(
         raise refuse_name("model.config", unknown[0], sorted(known))
     if not isinstance(dtype, torch.dtype):
         raise refuse("model.config.dtype", config["dtype"], "the name of a torch dtype")
-    model = _hooked_transformer(config | {"dtype": dtype, "seed": None, "init_weights": False}, seed=0, device="cpu")
+    model = hooked_transformer(config | {"dtype": dtype, "seed": None, "init_weights": False}, seed=0, device="cpu")
     if description["architecture"] is not None:
         _equip(model, Architecture(**description["architecture"]))
     load_parameters(model, weights)

@@ -1,35 +1,24 @@
 """The first thing to run: three models at the paper's full scale, with and without the prior, and a page about them."""
 
-import contextlib
-import multiprocessing
 import os
-import signal
-import sys
-import threading
-import time
-import traceback
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
-
-import torch
-from tqdm import tqdm
+from typing import TYPE_CHECKING
 
 from bayesticket.config import TrainConfig
-from bayesticket.errors import BayesticketError, require_integer
+from bayesticket.errors import require_integer
 from bayesticket.files import prepare_directory
 from bayesticket.interventions import KLPrior
+from bayesticket.interventions.base import as_recipe
 from bayesticket.model import Architecture
 from bayesticket.run import COMPLETE, Run, describe_config, read_header, require_same_run
 from bayesticket.symbolic import ModularAddition
-from bayesticket.train import train_config
+from bayesticket.workers import Job, train_in_processes
 
 if TYPE_CHECKING:
-    from bayesticket.plot import Section
+    from bayesticket.page import Section
 
 LABELS = {"none": "no intervention", "kl": "KL to the oracle", "adversarial": "KL to the distractors"}
 """The arms: the names of their directories, and what they are called."""
@@ -69,7 +58,7 @@ def quickstart(
     missing = [arm for arm in ORDER if not _is_complete(stores[arm], configs[arm])]
     if missing:
         try:
-            train_in_processes([Job(arm, configs[arm], stores[arm]) for arm in missing], workers=workers)
+            train_in_processes([Job(LABELS[arm], configs[arm], stores[arm]) for arm in missing], workers=workers)
         except KeyboardInterrupt:
             print(f"Stopped; what was trained is in {directory}. To continue, run the same command again.", flush=True)
             raise SystemExit(130) from None
@@ -88,10 +77,11 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
     return {
         arm: TrainConfig(
             task=ModularAddition(p=p),
-            intervention=prior,  # type: ignore[arg-type]  # None and a single one become a Recipe
+            intervention=as_recipe(prior),
             seed=seed,
             epochs=epochs,
             stop_after_grok=PATIENCE,
+            record_every=20,
         )
         for arm, prior in arms.items()
     }
@@ -103,261 +93,6 @@ def _is_complete(store: Path, config: TrainConfig) -> bool:
         return False
     require_same_run("store", store, describe_config(config)[0])
     return (store / "run.json").exists() and read_header(store)["status"] in COMPLETE
-
-
-# Training in processes --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be trained in another process."""
-
-    arm: str
-    config: TrainConfig
-    store: Path
-
-
-@dataclass(frozen=True)
-class Message:
-    """What a worker says: that it is ready, how far its run is, or how that ended."""
-
-    kind: Literal["ready", "progress", "done", "stopped", "failed"]
-    arm: str = ""
-    epoch: int = 0
-    train_accuracy: float = 0.0
-    test_accuracy: float = 0.0
-    error: str = ""
-    traceback: str = ""
-
-
-def train_in_processes(jobs: Sequence[Job], *, workers: int) -> None:
-    """Trains the jobs, begun in their order, in processes of one thread each.
-
-    On Ctrl-C every run is checkpointed, and KeyboardInterrupt goes on. When one run fails the others are checkpointed
-    too, and its error is raised here.
-    """
-    display = _display(jobs)
-    team = Team(min(workers, len(jobs)))
-    try:
-        team.work(jobs, display)
-    finally:
-        display.close()
-        team.dismiss()
-
-
-class Team:
-    """Worker processes, a pipe to each. What is sent to a worker that trains makes it stop, with a checkpoint."""
-
-    def __init__(self, size: int):
-        context = multiprocessing.get_context("spawn")
-        self.workers: dict[Connection, BaseProcess] = {}
-        self.busy: set[Connection] = set()
-        self.leaving: set[Connection] = set()
-        with _ignoring_interrupts():
-            for _ in range(size):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=work, args=(theirs,), daemon=True)
-                process.start()
-                theirs.close()
-                self.workers[ours] = process
-
-    def work(self, jobs: Sequence[Job], display: "Display") -> None:
-        """Hands out the jobs as workers become ready, until all are done."""
-        pending = list(jobs)
-        while pending or self.busy:
-            for connection in wait([each for each in self.workers if each not in self.leaving]):
-                assert isinstance(connection, Connection)
-                message = self._hear(connection)
-                if message.kind == "progress":
-                    display.show(message)
-                    continue
-                self.busy.discard(connection)
-                if message.kind == "failed":
-                    error = BayesticketError(message.error)
-                    error.add_note(message.traceback)
-                    raise error
-                if message.kind == "stopped":  # not by us: somebody sent the worker a signal
-                    raise KeyboardInterrupt
-                display.show(message)
-                connection.send(pending[0] if pending else None)
-                (self.busy if pending else self.leaving).add(connection)
-                pending = pending[1:]
-
-    def _hear(self, connection: Connection) -> Message:
-        try:
-            return connection.recv()
-        except (EOFError, ConnectionError):
-            self.busy.discard(connection)
-            process = self.workers.pop(connection)
-            process.join()
-            raise BayesticketError(
-                f"a training process ended by itself (exit code {process.exitcode}); "
-                "what was trained is kept, run the same again to continue"
-            ) from None
-
-    def dismiss(self) -> None:
-        """Ends all workers; those that train write a checkpoint first, unless Ctrl-C is pressed once more."""
-        try:
-            for connection, process in self.workers.items():
-                if connection in self.busy:
-                    with contextlib.suppress(OSError):
-                        connection.send(None)
-                elif connection not in self.leaving:  # still starting
-                    process.terminate()
-            for process in self.workers.values():
-                process.join()
-        finally:
-            for process in self.workers.values():
-                process.terminate()
-
-
-@contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Lets processes started inside ignore Ctrl-C, which a terminal sends to all: the parent alone decides."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def work(connection: Connection) -> None:
-    """What a worker does: trains what it is sent, run after run, until it is sent None or its parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, OSError):
-        connection.send(Message("ready"))
-        while (job := connection.recv()) is not None:
-            outcome = _train(job, connection)
-            connection.send(outcome)
-            if outcome.kind != "done":
-                return
-
-
-def _train(job: Job, connection: Connection) -> Message:
-    try:
-        job.store.parent.mkdir(parents=True, exist_ok=True)
-        run = train_config(job.config, store=job.store, progress=_Reporter(job.arm, connection))
-    except KeyboardInterrupt:
-        return Message("stopped", job.arm)
-    except Exception as error:
-        said = str(error) if isinstance(error, BayesticketError) else f"{type(error).__name__}: {error}"
-        return Message("failed", job.arm, error=f"{LABELS[job.arm]}: {said}", traceback=traceback.format_exc())
-    return Message("done", job.arm, run.epoch, *(run.curves[f"{half}_accuracy"].iloc[-1] for half in ("train", "test")))
-
-
-class _Reporter:
-    """Tells the parent how far a run is, and stops the run when the parent says so or is gone.
-
-    Training notes a first SIGINT, to stop between two steps, and dies of a second one. Only the parent may give it,
-    so that a Ctrl-C that reaches parent and worker alike counts once.
-    """
-
-    def __init__(self, arm: str, connection: Connection):
-        self.arm, self.connection = arm, connection
-        self.interrupt: object = None
-
-    def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
-        if self.interrupt is None:
-            self.interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            self.connection.send(
-                Message("progress", self.arm, epoch, record["train_accuracy"], record["test_accuracy"])
-            )
-            stop = self.connection.poll()
-        except OSError:
-            stop = True
-        if stop and callable(self.interrupt):
-            self.interrupt(signal.SIGINT, None)
-
-
-# Progress ---------------------------------------------------------------------------------------------------------
-
-
-class Display(Protocol):
-    """Shows how far the runs are."""
-
-    def show(self, message: Message) -> None:
-        """Takes note of what a worker says."""
-        ...
-
-    def close(self) -> None:
-        """Leaves the terminal in order."""
-        ...
-
-
-def _display(jobs: Sequence[Job]) -> Display:
-    return Bars(jobs) if sys.stderr.isatty() else Lines(jobs)
-
-
-class Bars:
-    """A bar for each run, one below the other."""
-
-    def __init__(self, jobs: Sequence[Job]):
-        width = max(len(label) for label in LABELS.values())
-        self.bars = {
-            job.arm: tqdm(
-                total=job.config.epochs,
-                desc=LABELS[job.arm].ljust(width),
-                position=place,
-                unit="epoch",
-                dynamic_ncols=True,
-            )
-            for place, job in enumerate(jobs)
-        }
-        self.begun: set[str] = set()
-
-    def show(self, message: Message) -> None:
-        """Moves the run's bar."""
-        if message.kind == "ready":
-            return
-        bar = self.bars[message.arm]
-        if message.arm not in self.begun:
-            self.begun.add(message.arm)
-            bar.reset()
-            # Where it goes on, so that the pace is that of this time.
-            bar.initial = bar.n = bar.last_print_n = message.epoch
-        if message.kind == "done":
-            bar.total = message.epoch
-        bar.set_postfix_str(f"train {message.train_accuracy:.0%}, test {message.test_accuracy:.0%}", refresh=False)
-        bar.update(message.epoch - bar.n)
-        if message.kind == "done":
-            bar.refresh()
-
-    def close(self) -> None:
-        """Closes the bars, from the last to the first."""
-        for bar in reversed(self.bars.values()):
-            bar.close()
-
-
-class Lines:
-    """A plain line every so often, where there is no terminal."""
-
-    def __init__(self, jobs: Sequence[Job], *, every: float = 15.0):
-        self.every, self.began = every, time.monotonic()
-        self.shown = self.began
-        self.state = {job.arm: f"{LABELS[job.arm]}: waiting" for job in jobs}
-        names = ", ".join(LABELS[job.arm] for job in jobs)
-        print(f"training {len(jobs)} runs of at most {jobs[0].config.epochs:,} epochs: {names}", file=sys.stderr)
-
-    def show(self, message: Message) -> None:
-        """Prints where all runs are when it is time to, or when one has ended."""
-        if message.kind == "ready":
-            return
-        self.state[message.arm] = (
-            f"{LABELS[message.arm]}: epoch {message.epoch:,}{', done' if message.kind == 'done' else ''}, "
-            f"train {message.train_accuracy:.0%}, test {message.test_accuracy:.0%}"
-        )
-        now = time.monotonic()
-        if message.kind == "done" or now - self.shown >= self.every:
-            self.shown = now
-            print(f"{now - self.began:4.0f} s | {' | '.join(self.state.values())}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Nothing to put in order."""
 
 
 # Report -----------------------------------------------------------------------------------------------------------
@@ -461,13 +196,14 @@ def _control(kl: Run, adversarial: Run) -> str:
 
 def write_report(runs: Mapping[str, Run], path: Path) -> Path:
     """Writes the page about the runs; returns its path."""
-    from bayesticket.plot import write_page
+    from bayesticket.page import write_page
 
     return write_page(path, "With and without a prior on attention: three runs", _sections(runs))
 
 
 def _sections(runs: Mapping[str, Run]) -> "list[Section]":
-    from bayesticket.plot import Section, Table, mean_attention, plot_patterns, plot_runs, position_labels
+    from bayesticket.page import Section, Table
+    from bayesticket.plot import mean_attention, plot_patterns, plot_runs, position_labels
 
     config = runs["none"].config
     labels = position_labels(config.task)

@@ -8,13 +8,13 @@
 | `"shifted"` | the oracle moved along the sequence: as sparse as it, and wrong |
 | `Permuted(target)` | another target with its positions, or its examples, permuted |
 | a tensor `(T,)`, `(n, T)` or `(n, heads, T)` | itself |
-| a HookedTransformer or a Run | the attention of that teacher on the same tokens |
+| a HookedTransformer, a Run, or the path of a saved one | the attention of that teacher on the same tokens |
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,9 +25,19 @@ from bayesticket.errors import BayesticketError, refuse, refuse_name, require_in
 from bayesticket.model import mounted, pattern_name
 from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec
-from bayesticket.tasks import Examples
+from bayesticket.tasks import Examples, uniform_over
 
 NAMES = ("oracle", "adversarial", "uniform", "shifted")
+
+
+@runtime_checkable
+class Taught(Protocol):
+    """What holds a model, such as a Run."""
+
+    @property
+    def model(self) -> HookedTransformer:
+        """The model."""
+        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +48,7 @@ class Permuted(Spec):
     each example the target of another, which changes something only where targets differ between examples.
     """
 
-    target: "str | Tensor | HookedTransformer | Permuted" = "oracle"
+    target: "str | Tensor | HookedTransformer | Permuted | Taught | Path" = "oracle"
     along: Literal["positions", "examples"] = "positions"
     seed: int = 0
 
@@ -49,18 +59,21 @@ class Permuted(Spec):
         require_integer("seed", self.seed, least=0)
 
 
-Target = str | Tensor | HookedTransformer | Permuted
+Target = str | Tensor | HookedTransformer | Permuted | Taught | Path
+"""What is taken for a target; of a Run, or the path of a saved one, the model is kept."""
 
 
 def as_target(field: str, given: object) -> Target:
     """Checks what is given for a target as far as that is possible without data; a run becomes its model."""
-    if isinstance(given, str):
+    if isinstance(given, str) and not (Path(given) / "run.json").is_file():
         if given not in NAMES:
-            raise refuse_name(field, given, (*NAMES, "a tensor", "a HookedTransformer", "a Run", "Permuted(…)"))
+            raise refuse_name(
+                field, given, (*NAMES, "a tensor", "a HookedTransformer", "a Run or where one is saved", "Permuted(…)")
+            )
         return given
     if isinstance(given, Tensor):
         return _require_distributions(field, given)
-    if isinstance(given, Path):
+    if isinstance(given, str | Path):
         from bayesticket.run import Run  # a run is made of interventions, so it cannot be imported above
 
         given = Run.load(given)
@@ -103,11 +116,12 @@ def resolve(
         return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
     if isinstance(target, HookedTransformer):
         return _teach(target, examples, layer, query, heads)
+    assert isinstance(target, Tensor)
     return _fit(target, examples)
 
 
 def _fit(target: Tensor, examples: Examples) -> Tensor:
-    shaped = {1: target[None, None], 2: target[:, None] if target.ndim == 2 else target}.get(target.ndim, target)
+    shaped = target[None, None] if target.ndim == 1 else target[:, None] if target.ndim == 2 else target
     n, n_positions = examples.tokens.shape
     if shaped.shape[-1] != n_positions or shaped.shape[0] not in (1, n):
         raise refuse(
@@ -124,20 +138,19 @@ def _share(target: Tensor) -> Tensor:
 
 def oracle(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """The oracle posterior: uniform over the informative positions."""
-    weights = informative.to(torch.get_default_dtype())
-    return weights / weights.sum(-1, keepdim=True)
+    return uniform_over(informative)
 
 
 def adversarial(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """All attention on the distractors, uniformly."""
     if informative.all(-1).any():
         raise refuse("target", "adversarial", "a task in which every sequence has a distractor")
-    return oracle(~informative)
+    return uniform_over(~informative)
 
 
 def uniform(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """Attention spread evenly over all positions."""
-    return oracle(torch.ones_like(informative))
+    return uniform_over(torch.ones_like(informative))
 
 
 def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
@@ -146,7 +159,7 @@ def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     if not shifts:
         raise refuse("target", "shifted", "sequences of at least two positions")
     overlap = [(informative & informative.roll(shift, -1)).sum().item() for shift in shifts]
-    return oracle(informative.roll(shifts[overlap.index(min(overlap))], -1))
+    return uniform_over(informative.roll(shifts[overlap.index(min(overlap))], -1))
 
 
 _NAMED = {"oracle": oracle, "adversarial": adversarial, "uniform": uniform, "shifted": shifted}

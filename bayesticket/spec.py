@@ -49,7 +49,9 @@ def changed(spec: Spec) -> list[tuple[str, object]]:
 def same(value: object, other: object) -> bool:
     """Equality that also understands tensors and mappings of them; models are the same when they are one object."""
     if isinstance(value, Tensor) or isinstance(other, Tensor):
-        return isinstance(value, Tensor) and isinstance(other, Tensor) and torch.equal(value, other)
+        if not (isinstance(value, Tensor) and isinstance(other, Tensor)):
+            return False
+        return value.dtype == other.dtype and torch.equal(value, other.to(value.device))
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         return value.keys() == other.keys() and all(same(value[name], other[name]) for name in value)
     return bool(value == other)

@@ -17,6 +17,16 @@ from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec
 
 
+def uniform_over(positions: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
+    """Weights that are equal on the marked positions of a sequence, 0 elsewhere, and sum to 1.
+
+    >>> uniform_over(torch.tensor([[True, False, True]]))
+    tensor([[0.5000, 0.0000, 0.5000]])
+    """
+    marked = positions.to(torch.get_default_dtype())
+    return marked / marked.sum(-1, keepdim=True)
+
+
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Examples:
@@ -46,8 +56,7 @@ class Examples:
     @functools.cached_property
     def oracle(self) -> Float[Tensor, "n T"]:
         """The oracle posterior: `α*_i = 1/k` at the `k` informative positions, 0 elsewhere."""
-        mass = self.informative.to(torch.get_default_dtype())
-        return mass / mass.sum(dim=1, keepdim=True)
+        return uniform_over(self.informative)
 
     def select(self, index: Int[Tensor, "m"] | Bool[Tensor, "n"] | slice) -> "Examples":
         """The examples at `index`, in its order."""

@@ -150,14 +150,14 @@ def train_config(
     if checkpoint_every < 1:
         raise refuse("checkpoint_every", checkpoint_every, "a whole number of at least 1")
     if store is None:
-        return _Training(config, config_file).run_to_end(None, checkpoint_every, progress)
+        return Training(config, config_file).run_to_end(None, checkpoint_every, progress)
     directory = prepare_directory("store", store)
     description, tensors = describe_config(config)
     require_same_run("store", directory, description)
     if (directory / "run.json").exists() and read_header(directory)["status"] in COMPLETE:
         log.info("%s holds this run, complete; loading it", directory)
         return Run.load(directory)
-    training = _Training(config, config_file)
+    training = Training(config, config_file)
     if (directory / "checkpoint.safetensors").exists():
         training.restore(directory / "checkpoint.safetensors")
     elif tensors:
@@ -178,11 +178,11 @@ def resume(
     return train_config(config, store=directory, checkpoint_every=checkpoint_every, progress=progress)
 
 
-class _Training:
+class Training:
     """The state of a training run between two epochs, and how to take the next one."""
 
     def __init__(self, config: TrainConfig, config_file: str | None = None):
-        _keep_freed_memory()
+        keep_freed_memory()
         self.config, self.config_file = config, config_file
         self.device = resolve_device(config.device)
         split = config.task.split(config.train_fraction, config.seed_of("split"))
@@ -461,7 +461,7 @@ def _mix(seed: int, epoch: int) -> int:
     return int(torch.randint(2**31, (), generator=seeded_generator(seed, f"redraw, epoch {epoch}")))
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Makes glibc reuse the megabytes that every step frees, instead of giving them back and faulting them in again.
 
     Its threshold for doing so grows to the largest block ever freed, up to 32 MiB; without this a step is a quarter

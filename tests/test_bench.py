@@ -15,7 +15,7 @@ from bayesticket import bench
 from bayesticket.bench import BARE, RECORDED, Row, alternate, at_least, at_most, format_table
 from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
 from bayesticket.symbolic import ModularAddition
-from bayesticket.train import _Training
+from bayesticket.train import Training
 
 SMALL = replace(BARE, task=ModularAddition(p=11), dtype="float64")
 
@@ -94,7 +94,7 @@ def test_memory_grows_by_what_is_held():
 
 
 def test_the_plain_loop_and_the_library_take_the_same_steps():
-    ours = _Training(replace(SMALL, record_every=1))
+    ours = Training(replace(SMALL, record_every=1))
     model = copy.deepcopy(ours.model)
     optimizer = bench.plain_optimizer(model, ours.config)
     for epoch in range(5):
@@ -106,7 +106,7 @@ def test_the_plain_loop_and_the_library_take_the_same_steps():
 
 
 def test_the_products_are_those_of_the_last_layers(monkeypatch):
-    training = _Training(BARE)
+    training = Training(BARE)
     n, shapes = len(training.train), []
     assert n == 3_830
     multiply = torch.mm
@@ -133,7 +133,7 @@ def test_the_products_are_the_gradients_of_linear_layers():
 
 def test_bare_steps_record_nothing_that_is_timed_and_recorded_blocks_one_record_each():
     for config, expected in ((BARE, [0]), (RECORDED, [0, 10, 20])):
-        training = _Training(replace(config, task=ModularAddition(p=7)))
+        training = Training(replace(config, task=ModularAddition(p=7)))
         for _ in range(30):
             training.take_epoch()
         assert [record["epoch"] for record in training.records] == expected

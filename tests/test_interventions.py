@@ -368,6 +368,18 @@ def test_distilling_a_teacher_is_the_divergence_from_its_attention(place):
     assert all(parameter.grad is None for parameter in teacher.parameters())
 
 
+def test_a_run_teaches_by_its_model(tmp_path):
+    run = bt.train(TASK, epochs=2, model=bt.Architecture(d_model=8, d_mlp=8), seed=5)
+    model = bt.build_model(TASK, d_model=8, d_mlp=8)
+    by_run = bt.KLPrior(run)
+    assert by_run.target is run.model
+    assert bt.KLPrior(run.save(tmp_path / "teacher")).target.cfg.d_model == 8
+    _, taught = run.model.run_with_cache(TRAIN.tokens)
+    _, own = model.run_with_cache(TRAIN.tokens)
+    rows = [cache["pattern", 0][:, :, -1].double().numpy() for cache in (taught, own)]
+    assert penalty_of(model, by_run).item() == pytest.approx(scipy.special.rel_entr(*rows).sum(-1).mean(), rel=1e-4)
+
+
 # --- projections ---
 
 

@@ -43,6 +43,7 @@ INTERVENTIONS = {name: value for name, value in catalog.interventions(TASK, a_mo
     "noise like entropy": bt.GradientNoise(bt.EntropyPrior(strength=bt.Anneal(last=3)), fraction=bt.Window(start=1)),
     "frozen by example": bt.FrozenAttention(TRAIN.oracle),
     "mixed, permuted": bt.MixedAttention(bt.Permuted(TRAIN.oracle, along="examples", seed=4), weight=bt.Anneal(0, 1)),
+    "another ticket": bt.TicketMask({"blocks.0.mlp.W_in": torch.eye(8, dtype=torch.bool)}),
     "empty": bt.Recipe(),
 }
 OTHERS = [
@@ -51,6 +52,8 @@ OTHERS = [
     bt.Anneal(0.5, 2.0, first=3, last=9),
     bt.Window(2.0, start=3, stop=9),
     bt.Permuted(torch.eye(4), along="examples", seed=2),
+    bt.Permuted(torch.eye(4).flip(0), along="examples", seed=2),
+    bt.Permuted(torch.eye(4, dtype=torch.float64), along="examples", seed=2),
     bt.InformativeMass("least", layer=(0, 1), head=1),
     bt.AttentionEntropy(query=2),
     bt.Architecture(n_heads=4, residual=False),

@@ -129,7 +129,7 @@ def test_an_architecture_and_the_same_model_given_train_alike():
 def test_a_deep_model_of_the_users_trains_and_is_saved(tmp_path):
     from transformer_lens import HookedTransformerConfig
 
-    from bayesticket.model import _hooked_transformer
+    from bayesticket.model import hooked_transformer
 
     config = HookedTransformerConfig(
         n_layers=2,
@@ -142,7 +142,7 @@ def test_a_deep_model_of_the_users_trains_and_is_saved(tmp_path):
         normalization_type="LN",
         device="cpu",
     )
-    model = _hooked_transformer(
+    model = hooked_transformer(
         {k: v for k, v in config.to_dict().items() if k not in ("device", "n_params")}, seed=0, device="cpu"
     )
     run = small_run(
@@ -281,19 +281,19 @@ def test_a_run_killed_at_any_epoch_resumes_to_the_bit(tmp_path, case, killed_at,
     options = {"model": SMALL, "epochs": 40, "lr": 3e-3, "seed": 2, **CASES.get(case, {})}
     whole = bt.train(task, **options)
 
-    from bayesticket.train import _Training
+    from bayesticket.train import Training
 
-    original = _Training.take_epoch
+    original = Training.take_epoch
 
     def die(self):
         if self.epoch == killed_at:
             raise _Killed  # as abrupt as kill -9: nothing is written after this
         original(self)
 
-    monkeypatch.setattr(_Training, "take_epoch", die)
+    monkeypatch.setattr(Training, "take_epoch", die)
     with pytest.raises(_Killed):
         bt.train(task, **options, store=tmp_path / "run", checkpoint_every=5)
-    monkeypatch.setattr(_Training, "take_epoch", original)
+    monkeypatch.setattr(Training, "take_epoch", original)
     assert (tmp_path / "run" / "checkpoint.safetensors").exists() == (killed_at > 5)
     resumed = bt.resume(tmp_path / "run")
     assert_same(resumed, whole)
@@ -372,10 +372,10 @@ def test_ctrl_c_leaves_a_resumable_state_and_one_line(tmp_path, with_store):
     # Shorten the run, which changes its name, to see that it goes on from where it stopped.
     config = bt.TrainConfig(task=TASK, intervention=bt.KLPrior(strength=0.5), model=SMALL, epochs=100_000, lr=3e-3)
     from bayesticket.run import describe_config
-    from bayesticket.train import _Training
+    from bayesticket.train import Training
 
     assert header["config"] == describe_config(config)[0]
-    training = one_thread(lambda: _Training(config))
+    training = one_thread(lambda: Training(config))
     training.restore(directory / "checkpoint.safetensors")
     assert training.epoch == checkpointed
     whole = one_thread(lambda: bt.train(TASK, bt.KLPrior(strength=0.5), model=SMALL, epochs=checkpointed, lr=3e-3))

@@ -9,9 +9,21 @@ from bayesticket.interventions.attention import (
     mix_attention,
 )
 from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, Recipe, as_recipe
-from bayesticket.interventions.priors import EntropyPrior, GradientNoise, KLPrior, QKPenalty, SparsityPrior
+from bayesticket.interventions.priors import (
+    EntropyPrior,
+    GradientNoise,
+    KLPrior,
+    QKPenalty,
+    SparsityPrior,
+    noise_of_norm,
+    root_sum,
+    score_sum,
+    squared_norm,
+)
 from bayesticket.interventions.schedule import Anneal, Schedule, Window
-from bayesticket.interventions.weights import NormMatch, TicketMask, match_norm
+from bayesticket.interventions.weights import NormMatch, TicketMask, apply_masks, match_norm
+from bayesticket.model import linear_attention, no_residual_hooks
+from bayesticket.theory import attention_entropy, kl_divergence
 
 __all__ = [
     "Anneal",
@@ -32,8 +44,17 @@ __all__ = [
     "SparsityPrior",
     "TicketMask",
     "Window",
+    "apply_masks",
     "as_recipe",
+    "attention_entropy",
     "freeze_attention",
+    "kl_divergence",
+    "linear_attention",
     "match_norm",
     "mix_attention",
+    "no_residual_hooks",
+    "noise_of_norm",
+    "root_sum",
+    "score_sum",
+    "squared_norm",
 ]

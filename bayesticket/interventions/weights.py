@@ -64,6 +64,18 @@ def is_mlp(name: str) -> bool:
     return ".mlp." in name
 
 
+def apply_masks(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
+    """Sets pruned weights to zero, in place, `θ ← mask ⊙ θ`.
+
+    >>> weights = {"W": torch.tensor([1.0, 2.0])}
+    >>> apply_masks(weights, {"W": torch.tensor([True, False])}); weights
+    {'W': tensor([1., 0.])}
+    """
+    with torch.no_grad():
+        for name, mask in masks.items():
+            parameters[name].mul_(mask.to(parameters[name].device))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TicketMask(Intervention):
     """Holds pruned weights at zero: `θ ← mask ⊙ θ` before the first step and after every one.
@@ -93,9 +105,7 @@ class TicketMask(Intervention):
 
     def project(self, context: Context) -> None:
         """Sets the pruned weights to zero."""
-        with torch.no_grad():
-            for name, mask in self.masks.items():
-                context.parameters[name].mul_(mask.to(context.batch.tokens.device))
+        apply_masks(context.parameters, self.masks)
 
     def check(self, context: Context) -> None:
         """Refuses masks of parameters that the model lacks, or of another shape."""

@@ -1,0 +1,589 @@
+"""Every bad input gets one line that names the field, what was given and what is accepted, before anything is computed.
+
+Run without run-time type checks, as users run the library.
+"""
+
+import json
+import math
+import os
+import pickle
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+import bayesticket as bt
+from bayesticket.serial import restore
+
+TASK = bt.ModularAddition(p=5)
+TRAIN = TASK.split().train
+N = len(TRAIN)
+SMALL = bt.Architecture(d_model=8, d_mlp=8)
+
+
+def transformer(**changes) -> HookedTransformer:
+    config = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 8, "n_ctx": 5, "d_vocab": 7}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        config = config | {"d_vocab_out": 5, "act_fn": "relu", "device": "cpu"} | changes
+        return HookedTransformer(HookedTransformerConfig(**config))
+
+
+@pytest.fixture
+def no_forward(monkeypatch):
+    """No model may run."""
+
+    def forward(self, *inputs, **options):
+        raise AssertionError("the model ran before the input was refused")
+
+    monkeypatch.setattr(HookedTransformer, "forward", forward)
+
+
+def snapshot(directory: Path) -> dict[str, bytes | None]:
+    """Everything below a directory."""
+    paths = sorted(directory.rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def refused(call, *said: str) -> None:
+    """Asserts exactly one error of the library's, of one line that says what is expected."""
+    with pytest.raises(bt.BayesticketError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in said:
+        assert part in message
+
+
+def attach(intervention: bt.Intervention, model: HookedTransformer | None = None, batch=TRAIN):
+    return intervention.attach(model or transformer(), batch)
+
+
+# --- names ---
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Editing(bt.Intervention):
+    """Edits one hook point, of whatever name."""
+
+    name: str = "blocks.0.attn.hook_patern"
+
+    def edits(self, context):
+        return [(self.name, lambda tensor, hook: None)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reading(bt.Intervention):
+    """Reads one hook point, of whatever name."""
+
+    name: str = "blocks.0.attn.hook_patern"
+
+    def reads(self):
+        return (self.name,)
+
+    def penalty(self, context, activations):
+        return activations[self.name].sum()
+
+
+@pytest.mark.parametrize("kind", [bt.KLPrior, bt.FrozenAttention, bt.MixedAttention, bt.Permuted])
+@pytest.mark.parametrize("given", ["orcale", 3, None, ["oracle"], object])
+def test_unknown_targets(kind, given):
+    refused(lambda: kind(given), "target: got ", "accepted: ", "'oracle'", "'adversarial'")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: bt.KLPrior("orcale"), "Closest: 'oracle'"),
+        (lambda: bt.Permuted(along="rows"), "along: got 'rows'; accepted: 'positions', 'examples'"),
+        (lambda: bt.ModularAddition(distractors="none"), "distractors: got 'none'; accepted: 'random', 'constant'"),
+        (lambda: bt.SparsityPrior(on="weights"), "on: got 'weights'; accepted: 'pattern', 'scores'"),
+        (lambda: bt.NoResidual("all"), "around: got 'all'; accepted: 'attention', 'mlp', 'both'"),
+        (lambda: bt.NormMatch(1.0, scope="attention"), "scope: got 'attention'; accepted: 'mlp', 'all'"),
+        (lambda: bt.InformativeMass(of="all"), "of: got 'all'; accepted: 'mean', 'least'"),
+        (lambda: bt.GradientNoise(bt.NormMatch(1.0)), "like: got NormMatch(radius=1.0); accepted: a prior"),
+        (lambda: bt.GradientNoise("kl"), "like: got 'kl'; accepted: a prior"),
+        (lambda: bt.KLPrior() + 3, "intervention: got 3; accepted: an Intervention"),
+        (lambda: bt.Recipe((bt.KLPrior,)), "intervention: got <class"),
+        (lambda: bt.Architecture(attention="relu"), "attention: got 'relu'; accepted: 'softmax', 'linear'"),
+        (lambda: bt.Architecture(n_heads=3), "n_heads: got 3; accepted: a divisor of d_model"),
+    ],
+)
+def test_unknown_names(no_forward, call, said):
+    refused(call, said)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"optimizer": "adam"}, "optimizer: got 'adam'; accepted: 'adamw', 'sgd', 'muon', 'lion'. Closest: 'adamw'"),
+        ({"optimizer": None}, "optimizer: got None"),
+        ({"forward": "quick"}, "forward: got 'quick'; accepted: 'auto', 'fast', 'full'"),
+        ({"dtype": "float16"}, "dtype: got 'float16'; accepted: 'float32', 'float64'"),
+        ({"device": "gpu"}, "device: got 'gpu'; accepted: "),
+        ({"intervention": "kl"}, "intervention: got 'kl'; accepted: an Intervention"),
+        ({"intervention": bt.KLPrior}, "intervention: got <class"),
+        ({"measures": [3]}, "measures: got 3; accepted: Measure objects"),
+        ({"model": "gpt2"}, "model: got 'gpt2'; accepted: a HookedTransformer"),
+        ({"task": "addition"}, "task: got 'addition'; accepted: a task"),
+        *(({"train_fraction": value}, "train_fraction: got ") for value in (0.0, 1.0, -0.1, 2, math.nan, "0.3", True)),
+        ({"train_fraction": None}, "train_fraction: got None"),
+        *(({"seed": value}, "seed: got ") for value in (-1, 0.5, "0", None, True)),
+        *(({"epochs": value}, "epochs: got ") for value in (0, 1.5, "9", None)),
+        *(({"lr": value}, "lr: got ") for value in (0, -1.0, math.inf, "1e-3")),
+        *(({"batch_size": value}, "batch_size: got ") for value in (0, 1.5)),
+        *(({"betas": value}, "betas: got ") for value in ((0.9,), (0.9, 1.0))),
+    ],
+)
+def test_options_of_training(no_forward, tmp_path, options, said):
+    given = {"task": TASK, "model": SMALL, "epochs": 1} | options
+    refused(lambda: bt.train(**given), said)
+    refused(lambda: bt.train(**given, store=tmp_path / "run"), said)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", [Editing, Reading])
+def test_hooks_that_do_not_exist(no_forward, kind):
+    said = (f"{kind.__name__} reads a hook: got 'blocks.0.attn.hook_patern'", "Closest: 'blocks.0.attn.hook_pattern'")
+    refused(lambda: attach(kind()), *said)
+    refused(lambda: bt.train(TASK, kind(), model=SMALL, epochs=1), *said)
+
+
+@pytest.mark.parametrize("kind", [Editing, Reading])
+def test_hooks_that_never_fire(kind):
+    said = (f"{kind.__name__} reads a hook: got 'blocks.0.attn.hook_result'", "accepted: a hook point that fires")
+    refused(lambda: attach(kind("blocks.0.attn.hook_result")), *said)
+    model = transformer(use_attn_result=True)
+    attach(kind("blocks.0.attn.hook_result"), model)
+
+
+def test_a_hook_that_changes_the_shape():
+    @dataclass(frozen=True, eq=False, repr=False)
+    class Narrowing(bt.Intervention):
+        def edits(self, context):
+            return [("blocks.0.attn.hook_pattern", lambda pattern, hook: pattern[..., :1])]
+
+    model = transformer()
+    with Narrowing().attach(model, TRAIN):
+        refused(lambda: model(TRAIN.tokens), "hook on blocks.0.attn.hook_pattern: returned shape", "accepted: ")
+
+
+# --- descriptions ---
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"type": "KLPrior", "strenght": 1.0}, "KLPrior field: got 'strenght'; accepted: "),
+        ({"type": "ModularAddition", "colour": 1}, "ModularAddition field: got 'colour'; accepted: "),
+        ({"type": "KLPriorr"}, "type: got 'KLPriorr'; accepted: a class that is defined"),
+        ({"type": "Intervention"}, "type: got 'Intervention'; accepted: a class that is final"),
+        ({"type": "Schedule"}, "type: got 'Schedule'; accepted: a class that is final"),
+        ({"type": "AbstractSymbolicTask"}, "type: got 'AbstractSymbolicTask'; accepted: a class that is final"),
+        ({"type": "NormMatch", "scope": "all"}, "NormMatch fields: got ['scope']; accepted: a description with 'rad"),
+        ({"type": "KLPrior", "target": {"tensor": "abc"}}, "tensor: got 'abc'; accepted: "),
+        ({"type": "KLPrior", "strength": -1}, "strength: got -1; accepted: "),
+        ({"type": "HookedTransformer", "config": {}}, "HookedTransformer: got ['config']; accepted: "),
+        ({"type": ["KLPrior"]}, "type: got "),
+    ],
+)
+def test_descriptions_that_cannot_be_restored(data, said):
+    refused(lambda: restore(data, {}), said)
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize("given", [-1.0, math.nan, math.inf, -math.inf, "1.0", True, None, [1.0]])
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (bt.KLPrior, "strength"),
+        (bt.EntropyPrior, "strength"),
+        (bt.SparsityPrior, "strength"),
+        (bt.QKPenalty, "strength"),
+        (bt.MixedAttention, "weight"),
+        (bt.GradientNoise, "fraction"),
+        (bt.NormMatch, "radius"),
+        (bt.Anneal, "start"),
+        (bt.Anneal, "end"),
+        (bt.Window, "value"),
+    ],
+)
+def test_numbers_that_make_no_sense(kind, field, given):
+    refused(lambda: kind(**{field: given}), f"{field}: got {given!r}; accepted: a finite number")
+
+
+def test_numbers_out_of_their_bounds():
+    refused(lambda: bt.NormMatch(radius=0.0), "radius: got 0.0")
+    refused(lambda: bt.MixedAttention(weight=1.5), "weight: got 1.5; accepted: a number from 0 to 1")
+    refused(lambda: bt.Anneal(first=5, last=5), "last: got 5; accepted: a whole number of at least 6")
+    refused(lambda: bt.Window(start=5, stop=5), "stop: got 5; accepted: a whole number of at least 6")
+
+
+# --- targets ---
+
+
+@pytest.mark.parametrize("kind", [bt.KLPrior, bt.FrozenAttention, bt.MixedAttention, bt.Permuted])
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (torch.tensor([0.5, 0.4, 0, 0, 0]), "target: got 'a row that sums to 0.9'; accepted: rows that sum to 1"),
+        (torch.eye(5)[:, :4], "target: got 'a row that sums to 0'"),
+        (torch.tensor([1.5, -0.5, 0, 0, 0]), "target: got 'a tensor with negative or non-finite entries'"),
+        (torch.tensor([math.nan, 1, 0, 0, 0]), "target: got 'a tensor with negative or non-finite entries'"),
+        (torch.tensor([1, 0, 0, 0, 0]), "target: got 'torch.int64 (5,)'; accepted: a floating-point tensor"),
+        (torch.tensor(1.0), "target: got 'torch.float32 ()'"),
+        (torch.ones(1, 1, 1, 1), "target: got 'torch.float32 (1, 1, 1, 1)'"),
+    ],
+)
+def test_tensors_that_are_no_attention(kind, target, said):
+    refused(lambda: kind(target), said)
+
+
+@pytest.mark.parametrize("kind", [bt.KLPrior, bt.FrozenAttention, bt.MixedAttention])
+def test_targets_that_do_not_fit(no_forward, kind):
+    model = transformer()
+    refused(lambda: attach(kind(torch.tensor([0.5, 0.5, 0, 0])), model), "target: got 'shape (4,)'; accepted: (5,), ")
+    refused(lambda: attach(kind(torch.eye(5)), model), f"target: got 'shape (5, 5)'; accepted: (5,), ({N}, 5)")
+    three_heads = torch.full((N, 3, 5), 0.2)
+    refused(lambda: attach(kind(three_heads), model), f"{kind.__name__}.target: got '3 heads'; accepted: 1 or 2 heads")
+
+
+@pytest.mark.parametrize("kind", [bt.KLPrior, bt.FrozenAttention, bt.MixedAttention])
+def test_targets_out_of_sight(no_forward, kind):
+    seen = f"{kind.__name__}.target: got a target with mass "
+    target = torch.tensor([0.5, 0, 0, 0.5, 0])
+    refused(lambda: attach(kind(target, query=2)), seen, "positions [3, 4]", "accepted: mass on positions 0 to 2")
+    refused(lambda: attach(kind("uniform", query=-3)), seen, "accepted: mass on positions 0 to 2")
+    local = transformer(use_local_attn=True, window_size=2, attn_types=["global", "local"])
+    attach_to_global = kind("oracle", layer=0)
+    attach_to_global.check(bt.Context(TRAIN, local))
+    refused(lambda: attach(kind("oracle", layer=1), local), seen, "accepted: mass on positions 3 to 4")
+    kind(target, query=2).check(bt.Context(TRAIN, transformer(attention_dir="bidirectional")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_ctx": 4}, "teacher: got 'a model with 4 positions'; accepted: one with 5 positions"),
+        ({"d_vocab": 6}, "teacher: got 'a model with 6 tokens'; accepted: one that knows token 6"),
+        ({"n_layers": 1}, "teacher: got 'a model of 1 layers'; accepted: one with a layer 1"),
+    ],
+)
+def test_teachers_that_cannot_teach(no_forward, changes, said):
+    refused(lambda: attach(bt.KLPrior(transformer(**changes), layer=1)), said)
+
+
+def test_a_teacher_with_other_heads():
+    refused(lambda: attach(bt.KLPrior(transformer(n_heads=4))), "KLPrior.target: got '4 heads'; accepted: 1 or 2 heads")
+
+
+def test_a_teacher_that_was_never_saved(tmp_path):
+    refused(lambda: bt.KLPrior(tmp_path / "nowhere"), "path: got ", "nowhere", "accepted: ")
+
+
+# --- places ---
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: bt.KLPrior(layer=2), "KLPrior.layer: got 2; accepted: a layer of the model, 0 to 1"),
+        (lambda: bt.FrozenAttention(layer=(0, 2)), "FrozenAttention.layer: got 2; accepted: a layer of the model"),
+        (lambda: bt.EntropyPrior(head=2), "EntropyPrior.head: got 2; accepted: a head of the model, 0 to 1"),
+        (lambda: bt.LinearAttention(head=(1, 2)), "LinearAttention.head: got 2; accepted: a head of the model"),
+        (lambda: bt.KLPrior(query=5), "query: got 5; accepted: a position of the sequence, 0 to 4"),
+        (lambda: bt.KLPrior(query=-6), "query: got -6; accepted: a position of the sequence, 0 to 4"),
+        (lambda: bt.QKPenalty(layer=(0, 2)), "QKPenalty.layer: got 2; accepted: a layer of the model"),
+        (lambda: bt.NoResidual(layer=2), "NoResidual.layer: got 2; accepted: a layer of the model"),
+        (lambda: bt.GradientNoise(bt.KLPrior(layer=2)), "KLPrior.layer: got 2; accepted: a layer of the model"),
+        (lambda: bt.KLPrior(layer=-1), "layer: got -1; accepted: a whole number of at least 0"),
+        (lambda: bt.KLPrior(layer="0"), "layer: got '0'; accepted: a whole number of at least 0"),
+        (lambda: bt.KLPrior(layer=()), "layer: got (); accepted: one or several different whole numbers"),
+        (lambda: bt.KLPrior(head=(1, 1)), "head: got (1, 1); accepted: one or several different whole numbers"),
+        (lambda: bt.KLPrior(query="last"), "query: got 'last'; accepted: a position"),
+        (lambda: bt.QKPenalty(layer=True), "layer: got True"),
+        (lambda: bt.NoResidual(layer="first"), "layer: got 'first'"),
+        (lambda: bt.LinearAttention(query=2), "query: got 2; accepted: nothing"),
+        (lambda: bt.AttentionGradient(layer=(0, 1)), "layer: got (0, 1); accepted: one layer"),
+    ],
+)
+def test_layers_heads_and_queries_that_are_not_there(no_forward, make, said):
+    model = transformer()
+    refused(lambda: attach(make(), model), said)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bt.FrozenAttention() + bt.FrozenAttention("uniform"),
+        lambda: bt.FrozenAttention() + bt.LinearAttention(),
+        lambda: bt.LinearAttention() + bt.FrozenAttention(head=1),
+        lambda: bt.FrozenAttention(layer=(0, 1)) + bt.KLPrior() + bt.FrozenAttention(layer=1, head=0),
+        lambda: bt.FrozenAttention(torch.eye(5)[0], query=2) + bt.LinearAttention(),
+        lambda: bt.FrozenAttention(query=4) + bt.FrozenAttention(query=-1),
+    ],
+)
+def test_two_edits_that_replace_the_same_pattern(no_forward, make):
+    model = transformer()
+    refused(lambda: attach(make(), model), "which both replace the pattern of layer ", "accepted: one of them for each")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bt.FrozenAttention(head=0) + bt.FrozenAttention("uniform", head=1),
+        lambda: bt.FrozenAttention(layer=0) + bt.LinearAttention(layer=1),
+        lambda: bt.FrozenAttention() + bt.FrozenAttention(torch.eye(5)[0], query=2),
+        lambda: bt.MixedAttention() + bt.FrozenAttention() + bt.MixedAttention("uniform"),
+    ],
+)
+def test_edits_that_can_share_a_pattern(make):
+    attach(make())
+
+
+# --- masks ---
+
+
+@pytest.mark.parametrize(
+    ("masks", "said"),
+    [
+        ({}, "masks: got {}; accepted: a mapping"),
+        (None, "masks: got None; accepted: a mapping"),
+        ({"blocks.0.mlp.W_in": torch.ones(8, 8)}, "masks['blocks.0.mlp.W_in']: got torch.float32; accepted: a boolean"),
+        ({"blocks.0.mlp.W_in": [[True]]}, "masks['blocks.0.mlp.W_in']: got [[True]]; accepted: a boolean tensor"),
+        (
+            {"blocks.0.mlp.W_in": torch.ones(3, 8, dtype=torch.bool)},
+            "masks['blocks.0.mlp.W_in']: got 'shape (3, 8)'; accepted: shape (8, 8)",
+        ),
+        ({"blocks.0.mlp.Win": torch.ones(8, 8, dtype=torch.bool)}, "Closest: 'blocks.0.mlp.W_in'"),
+        ({"blocks.2.mlp.W_in": torch.ones(8, 8, dtype=torch.bool)}, "masks: got 'blocks.2.mlp.W_in'; accepted: "),
+    ],
+)
+def test_masks_that_do_not_fit(no_forward, masks, said):
+    model = transformer()
+    refused(lambda: attach(bt.TicketMask(masks), model), said)
+
+
+def test_norms_that_cannot_be_matched(no_forward):
+    refused(lambda: attach(bt.NormMatch(1.0), transformer(attn_only=True)), "NormMatch.scope: got 'mlp'; accepted: ")
+    model = transformer()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    refused(lambda: attach(bt.NormMatch(1.0), model), "NormMatch.radius: got 1.0; accepted: nothing")
+
+
+# --- data and models ---
+
+
+def own_task(**changes) -> bt.Task:
+    given = {"tokens": [[1, 2, 3]] * 4, "targets": [0, 1, 2, 0], "informative": [True, False, False]}
+    return bt.Task(**(given | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"d_vocab": 3}, "tokens: got 3; accepted: whole numbers from 0 to 2, as d_vocab=3"),
+        ({"d_vocab_out": 2}, "targets: got 2; accepted: whole numbers from 0 to 1, as d_vocab_out=2"),
+        ({"informative": [[True] * 3, [False] * 3, [True] * 3, [True] * 3]}, "informative: row 1 marks no position"),
+        ({"informative": [True, False]}, "informative: got (2,); accepted: "),
+    ],
+)
+def test_data_of_ones_own(changes, said):
+    refused(lambda: own_task(**changes), said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"n_ctx": 4}, "model.cfg.n_ctx: got 4; accepted: at least 5"),
+        ({"d_vocab": 6}, "model.cfg.d_vocab: got 6; accepted: at least 7"),
+        ({"d_vocab_out": 4}, "model.cfg.d_vocab_out: got 4; accepted: at least 5"),
+    ],
+)
+def test_models_too_small_for_the_task(no_forward, changes, said):
+    refused(lambda: bt.train(TASK, model=transformer(**changes), epochs=1), said)
+
+
+def test_models_too_small_for_a_batch(no_forward):
+    recipe = bt.KLPrior()
+    refused(lambda: attach(recipe, transformer(n_ctx=4)), "batch: got '5 positions'; accepted: at most the model's 4")
+    refused(lambda: attach(recipe, transformer(d_vocab=6)), "batch: got 'token 6'; accepted: tokens of the model, 0 to")
+    refused(lambda: recipe.attach("gpt2", TRAIN), "model: got 'gpt2'; accepted: a HookedTransformer")
+
+
+@pytest.mark.parametrize("batch", [TASK, TASK.split(), TRAIN.tokens, None])
+def test_batches_that_are_none(no_forward, batch):
+    model = transformer()
+    refused(lambda: bt.KLPrior().attach(model, batch), "batch: got ", "accepted: half of a split")
+    refused(lambda: bt.measure(model, batch, bt.KLToOracle()), "batch: got ", "accepted: half of a split")
+
+
+def test_measures_of_what_is_not_there(no_forward):
+    model = transformer()
+    refused(lambda: bt.measure(model, TRAIN, bt.KLToOracle(layer=2)), "KLToOracle.layer: got 2; accepted: ")
+    refused(lambda: bt.measure(model, TRAIN, bt.AttentionEntropy(head=2)), "AttentionEntropy.head: got 2; accepted: ")
+    refused(lambda: bt.measure(model, TRAIN, bt.KLToOracle), "measures: got <class")
+
+
+def test_a_forward_that_does_not_serve():
+    said = "forward: got 'fast'; accepted: 'full' or 'auto', because "
+    refused(lambda: bt.train(TASK, model=transformer(), forward="fast", epochs=1), said)
+
+
+# --- files ---
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A saved run, which no test changes."""
+    recipe = bt.KLPrior(torch.tensor([0.5, 0.5, 0, 0, 0]))
+    run = bt.train(TASK, recipe, model=SMALL, epochs=2)
+    return run.save(tmp_path_factory.mktemp("runs") / "saved")
+
+
+@pytest.fixture
+def copied(saved, tmp_path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "copied"))
+
+
+def same_run(**changes):
+    given = {"intervention": bt.KLPrior(torch.tensor([0.5, 0.5, 0, 0, 0])), "model": SMALL, "epochs": 2}
+    return bt.train(TASK, **(given | changes))
+
+
+def test_stores_that_cannot_be_used(no_forward, tmp_path, copied):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("mine")
+    before = snapshot(tmp_path)
+    for store, said in (
+        (tmp_path / "file", "accepted: a directory; this is a file"),
+        (tmp_path / "file" / "below", "accepted: a directory that can be written to"),
+        (tmp_path / "foreign", "accepted: a new or empty directory, or one that holds this run; it has 'notes.txt'"),
+        ("/dev/null/x", "store: got '/dev/null/x'; accepted: a directory that can be written to"),
+        ("/proc/x", "store: got '/proc/x'; accepted: a directory that can be written to"),
+    ):
+        refused(lambda store=store: same_run(store=store), "store: got ", said)
+    refused(lambda: same_run(store=copied, seed=1), "store: got ", "holds a different run (seed is 0, not 1)")
+    refused(lambda: same_run(store=copied, intervention=None), "store: got ", "holds a different run (intervention is")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"intervention": bt.KLPrior(layer=1)}, "KLPrior.layer: got 1; accepted: a layer of the model, 0 to 0"),
+        ({"intervention": Editing()}, "Editing reads a hook: got 'blocks.0.attn.hook_patern'"),
+        ({"measures": [bt.KLToOracle()]}, "measures: got 'kl_to_oracle'; accepted: measures with different names"),
+        ({"measures": [bt.AttentionEntropy(layer=1)]}, "AttentionEntropy.layer: got 1"),
+        ({"model": transformer(d_vocab=6)}, "model.cfg.d_vocab: got 6; accepted: at least 7"),
+        ({"train_fraction": 0.001}, "train_fraction: got 0.001; accepted: a fraction of the 25 examples"),
+        ({"momentum": 0.9}, "momentum: got 0.9; accepted: 0 for 'adamw'"),
+    ],
+)
+def test_what_depends_on_model_and_data_is_refused_without_a_trace(tmp_path, changes, said):
+    refused(lambda: same_run(**changes), said)
+    refused(lambda: same_run(store=tmp_path / "run", **changes), said)
+    assert snapshot(tmp_path) == {}
+
+
+def test_places_where_a_run_cannot_be_saved(tmp_path, saved):
+    run = bt.Run.load(saved)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").write_text("mine")
+    shutil.copytree(saved, tmp_path / "other")
+    other = same_run(seed=1)
+    before = snapshot(tmp_path)
+    refused(lambda: run.save(tmp_path / "file"), "path: got ", "this is a file")
+    refused(lambda: run.save(tmp_path / "foreign"), "path: got ", "it has 'notes.txt'")
+    refused(lambda: run.save("/dev/null/x"), "path: got '/dev/null/x'; accepted: a directory that can be written to")
+    refused(lambda: other.save(tmp_path / "other"), "path: got ", "holds a different run (seed is 0, not 1)")
+    assert snapshot(tmp_path) == before
+
+
+FILES = ("run.json", "curves.parquet", "weights.safetensors", "tensors.safetensors")
+
+
+def use(path: Path) -> None:
+    run = bt.Run.load(path)
+    assert run.config is not None
+    assert run.model is not None
+    run.grok_epoch()
+
+
+class Executed:
+    """Executes a command when it is unpickled."""
+
+    def __init__(self, evidence: Path):
+        self.evidence = evidence
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.evidence}",)
+
+
+def damages(path: Path, evidence: Path):
+    """The ways in which a file can be broken, by name."""
+    content = path.read_bytes()
+    yield "truncated", lambda: path.write_bytes(content[: len(content) // 2])
+    yield "empty", lambda: path.write_bytes(b"")
+    yield "another format", lambda: path.write_bytes(b"[1, 2]")
+    yield "a pickle", lambda: path.write_bytes(pickle.dumps(Executed(evidence)))
+    yield "missing", path.unlink
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "another format", "a pickle", "missing"])
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files(no_forward, copied, tmp_path, name, damage):
+    dict(damages(copied / name, tmp_path / "evidence"))[damage]()
+    before = snapshot(copied)
+    refused(lambda: use(copied), str(copied))
+    with pytest.raises(bt.BayesticketError):
+        bt.resume(copied)
+    assert snapshot(copied) == before
+    assert not (tmp_path / "evidence").exists()
+
+
+def test_the_pickle_would_have_been_noticed(tmp_path):
+    pickle.loads(pickle.dumps(Executed(tmp_path / "evidence")))
+    assert (tmp_path / "evidence").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": 2}, "got format 2; accepted: a run.json of format 1"),
+        ({"format": None}, "got format None"),
+        ({"status": 3}, "status: got 3"),
+        ({"epoch": "many"}, "epoch: got 'many'"),
+        ({"config": [1]}, "config: got [1]"),
+        ({"config": {"type": "TrainConfig", "colour": 1}}, "TrainConfig field: got 'colour'; accepted: "),
+        ({"config": {"type": "Nothing"}}, "type: got 'Nothing'; accepted: "),
+        ({"config": {"type": "KLPrior"}}, "config"),
+        ({"config": {}}, "config"),
+    ],
+)
+def test_a_foreign_run_json(no_forward, copied, changes, said):
+    header = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(header | changes))
+    for call in (use, bt.resume):
+        refused(lambda call=call: call(copied), said)
+
+
+def test_foreign_weights_and_curves(no_forward, copied):
+    weights = (copied / "weights.safetensors").read_bytes()
+    save_file({"W": torch.ones(2)}, copied / "weights.safetensors")
+    refused(lambda: use(copied), "weights: got ", "accepted: exactly the names of the model's parameters")
+    (copied / "weights.safetensors").write_bytes(weights)
+    pd.DataFrame({"price": [1.0]}).to_parquet(copied / "curves.parquet")
+    refused(lambda: use(copied), "curves")

@@ -1,0 +1,128 @@
+"""The command line, and what installing and importing the package costs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import bayesticket as bt
+from bayesticket.cli import main
+from bayesticket.expressions import parse_spec
+
+HEAVY = ("torch", "transformer_lens", "pandas", "plotly", "tyro", "scipy", "xarray", "kaleido")
+
+
+def heavy_modules(code):
+    probe = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(finished.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_neither_torch_nor_transformer_lens():
+    assert heavy_modules("from bayesticket.cli import main; main(['--help']); main(['nonsense'])") == set()
+    assert heavy_modules("import bayesticket") == set()
+
+
+def test_the_library_imports_nothing_heavy_that_transformer_lens_does_not():
+    theirs = heavy_modules("import torch, transformer_lens")
+    assert heavy_modules("import bayesticket as bt; bt.train; bt.measure; bt.Run") <= theirs
+
+
+def test_every_public_name_is_there():
+    for name in bt.__all__:
+        assert getattr(bt, name) is not None
+
+
+def test_train_shows_every_option_with_its_meaning(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    from dataclasses import fields
+
+    for field in fields(bt.TrainConfig):
+        assert f"--{field.name.replace('_', '-')}" in shown
+    assert shown.count("default:") >= len(fields(bt.TrainConfig))
+
+
+TOML = """
+task = "ModularAddition(p=7)"
+intervention = "KLPrior(strength=0.5) + NormMatch(radius=8)"
+model = "Architecture(d_model=16, d_mlp=16)"
+measures = ["AttentionEntropy()"]
+betas = [0.9, 0.98]
+epochs = 20
+"""
+
+
+def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(TOML)
+    store = tmp_path / "run"
+    assert main(["train", "--config", str(tmp_path / "run.toml"), "--seed", "3", "--store", str(store)]) == 0
+    assert "Run(finished after 20 epochs" in capsys.readouterr().out
+    run = bt.Run.load(store)
+    assert run.config.seed == 3
+    assert run.config.betas == (0.9, 0.98)
+    assert run.config.intervention == bt.KLPrior(strength=0.5) + bt.NormMatch(radius=8)
+    assert "attention_entropy" in run.curves
+    assert json.loads((store / "run.json").read_text())["made_with"]["config_file"] == TOML
+    assert "<html" in (store / "curves.html").read_text()
+    assert main(["train", "--config", str(tmp_path / "run.toml"), "--seed", "3", "--store", str(store)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, bench"),
+        (["train", "--config", "nowhere.toml"], "--config: got 'nowhere.toml'; accepted: a TOML file"),
+        (["train", "--config"], "--config: got 'nothing'"),
+        (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
+        (["resume", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_is_one_line_on_the_error_stream(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_unknown_keys_of_a_file_are_named(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text("epocs = 3")
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+    assert "got 'epocs'" in (error := capsys.readouterr().err)
+    assert "Closest: 'epochs'" in error
+    (tmp_path / "run.toml").write_text("epochs = = 3")
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KLPrior(strength=__import__('os').getcwd())",
+        "KLPrior",
+        "[KLPrior() for _ in 'x']",
+        "open('x', 'w')",
+        "KLPrior().strength",
+        "KLPrior(",
+        "3",
+    ],
+)
+def test_expressions_are_read_by_grammar_and_never_evaluated(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if text == "KLPrior":
+        assert parse_spec(text) == bt.KLPrior()
+        return
+    with pytest.raises(bt.BayesticketError):
+        parse_spec(text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_expression_reads_what_a_specification_prints():
+    for spec in (
+        bt.ModularAddition(p=7, distractors="constant"),
+        bt.KLPrior(strength=bt.Anneal(2.0, 0.5, last=10), head=1) + bt.QKPenalty(),
+        bt.Architecture(n_heads=4, normalization_type="LN"),
+        bt.KLPrior(bt.Permuted("oracle", seed=2)),
+    ):
+        assert parse_spec(repr(spec)) == spec
