@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -83,8 +84,10 @@ class TrainConfig(Spec):
 
     def __post_init__(self):
         object.__setattr__(self, "intervention", as_recipe(self.intervention))
-        object.__setattr__(self, "measures", tuple(self.measures))
-        object.__setattr__(self, "betas", tuple(self.betas))
+        for name, accepted in (("measures", "a sequence of Measure objects"), ("betas", "two numbers")):
+            if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
+                raise refuse(name, given, accepted)
+            object.__setattr__(self, name, tuple(given))
         self._check_kinds()
         self._check_numbers()
 
@@ -124,6 +127,8 @@ class TrainConfig(Spec):
             require_number("betas", beta, least=0.0, below=1.0)
         if self.max_grad_norm is not None:
             require_number("max_grad_norm", self.max_grad_norm, above=0.0)
+        if self.momentum and self.optimizer != "sgd":
+            raise refuse("momentum", self.momentum, f"0, since {self.optimizer} averages by its betas")
         require_number("grok_threshold", self.grok_threshold, above=0.0)
 
     def seed_of(self, purpose: Literal["init", "split", "batch"]) -> int:

@@ -15,7 +15,17 @@ def refuse(field: str, given: object, accepted: str) -> BayesticketError:
     >>> refuse("train_fraction", 1.5, "a number between 0 and 1, both excluded")
     BayesticketError('train_fraction: got 1.5; accepted: a number between 0 and 1, both excluded')
     """
-    return BayesticketError(f"{field}: got {given!r}; accepted: {accepted}")
+    return BayesticketError(f"{field}: got {brief(given)}; accepted: {accepted}")
+
+
+def brief(given: object, width: int = 160) -> str:
+    """What was given, on one line of a readable length.
+
+    >>> brief("x"), len(brief(list(range(1000))))
+    ("'x'", 160)
+    """
+    shown = " ".join(repr(given).split())
+    return shown if len(shown) <= width else f"{shown[: width - 1]}…"
 
 
 def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketError:
@@ -28,7 +38,7 @@ def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketE
     closest = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f". Closest: {closest[0]!r}" if closest else ""
     shown = ", ".join(repr(name) for name in names[:12]) + (", …" if len(names) > 12 else "")
-    return BayesticketError(f"{field}: got {given!r}; accepted: {shown}{hint}")
+    return BayesticketError(f"{field}: got {brief(given)}; accepted: {shown}{hint}")
 
 
 def require_number(

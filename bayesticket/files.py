@@ -3,7 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -65,11 +66,22 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise BayesticketError(f"{path}: truncated or not a safetensors file ({error})") from error
 
 
+def require_directory(field: str, path: object) -> Path:
+    """Refuses a path that cannot become a directory to write to, without creating anything."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise refuse(field, path, "the path of a directory")
+    directory = Path(path).expanduser()
+    nearest = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise refuse(field, str(path), f"a directory that can be written to; {str(nearest)!r} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise refuse(field, str(path), f"a directory that can be written to; {str(nearest)!r} cannot")
+    return directory
+
+
 def prepare_directory(field: str, path: str | os.PathLike[str]) -> Path:
     """Makes a directory, or refuses a path where files cannot be written."""
-    directory = Path(path).expanduser()
-    if directory.exists() and not directory.is_dir():
-        raise refuse(field, str(path), "a directory; this is a file")
+    directory = require_directory(field, path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -77,6 +89,21 @@ def prepare_directory(field: str, path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise refuse(field, str(path), f"a directory that can be written to ({error.strerror})") from error
     return directory
+
+
+@contextmanager
+def claimed_directory(field: str, path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Makes a directory as `prepare_directory` does, and takes it away again if what follows fails."""
+    directory = require_directory(field, path)
+    made = [place for place in (directory, *directory.parents) if not place.exists()]
+    prepare_directory(field, directory)
+    try:
+        yield directory
+    except BaseException:
+        for place in made:
+            with suppress(OSError):  # it holds something by now
+                place.rmdir()
+        raise
 
 
 def versions() -> dict[str, str]:

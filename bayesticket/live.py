@@ -101,6 +101,7 @@ class Live:
     def penalties(self) -> dict[str, Float[Tensor, ""]]:
         """The terms to add to the loss, by name, from the last forward pass."""
         terms = {}
+        self.context.draws = 0
         for name, part, read in zip(self._names, self.parts, self._read, strict=True):
             ordered = {hook: self._activation(hook, read, part) for hook in part.reads()}
             term = part.penalty(self.context, ordered)

@@ -476,7 +476,7 @@ def describe_model(model: HookedTransformer) -> dict:
             value = str(value).removeprefix("torch.")
         elif hasattr(value, "item"):  # numpy scalars
             value = value.item()
-        if name not in ("device", "n_params"):
+        if name not in ("device", "n_params", "seed", "init_weights"):  # how it was made, not what it is
             config[name] = value
     architecture = getattr(model, "architecture", None)
     return {"config": config, "architecture": asdict(architecture) if architecture else None}

@@ -40,7 +40,7 @@ class Quickstart:
 def quickstart(
     out: str | os.PathLike[str] = "quickstart",
     *,
-    epochs: int = 10_000,
+    epochs: int = 8_000,
     seed: int = 0,
     p: int = 113,
     workers: int = 2,

@@ -108,7 +108,7 @@ def resolve(
 
     >>> from bayesticket.symbolic import ModularAddition
     >>> resolve("oracle", ModularAddition(p=5).split().train)
-    tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]])
+    tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]], dtype=torch.float64)
     """
     if isinstance(target, str):
         return _share(_NAMED[target](examples.informative)[:, None])
@@ -138,19 +138,19 @@ def _share(target: Tensor) -> Tensor:
 
 def oracle(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """The oracle posterior: uniform over the informative positions."""
-    return uniform_over(informative)
+    return uniform_over(informative, torch.float64)
 
 
 def adversarial(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """All attention on the distractors, uniformly."""
     if informative.all(-1).any():
         raise refuse("target", "adversarial", "a task in which every sequence has a distractor")
-    return uniform_over(~informative)
+    return uniform_over(~informative, torch.float64)
 
 
 def uniform(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     """Attention spread evenly over all positions."""
-    return uniform_over(torch.ones_like(informative))
+    return uniform_over(torch.ones_like(informative), torch.float64)
 
 
 def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
@@ -159,7 +159,7 @@ def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
     if not shifts:
         raise refuse("target", "shifted", "sequences of at least two positions")
     overlap = [(informative & informative.roll(shift, -1)).sum().item() for shift in shifts]
-    return uniform_over(informative.roll(shifts[overlap.index(min(overlap))], -1))
+    return uniform_over(informative.roll(shifts[overlap.index(min(overlap))], -1), torch.float64)
 
 
 _NAMED = {"oracle": oracle, "adversarial": adversarial, "uniform": uniform, "shifted": shifted}

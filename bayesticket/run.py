@@ -4,14 +4,14 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pandas as pd
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from bayesticket.config import TrainConfig
-from bayesticket.errors import BayesticketError, refuse, require_number
+from bayesticket.errors import BayesticketError, brief, refuse, refuse_name, require_number
 from bayesticket.files import (
     prepare_directory,
     read_json,
@@ -60,9 +60,7 @@ class Run:
     @cached_property
     def config(self) -> TrainConfig:
         """The configuration."""
-        config = restore(self.description, self.tensors)
-        assert isinstance(config, TrainConfig)
-        return config
+        return restore_config(self.description, self.tensors)
 
     @cached_property
     def model(self) -> HookedTransformer:
@@ -138,6 +136,8 @@ class Run:
 
         A run whose configuration names a class of yours loads without it, except for `config`.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise refuse("path", path, "the directory of a saved run")
         directory = Path(path).expanduser()
         header = read_header(directory)
         if header["status"] == "running":
@@ -154,6 +154,14 @@ class Run:
             seconds=header["seconds"],
             made_with=header["made_with"],
         )
+
+
+def restore_config(description: dict[str, JSON], tensors: dict[str, Tensor]) -> TrainConfig:
+    """The configuration that `describe_config` wrote down."""
+    config = restore(description, tensors)
+    if not isinstance(config, TrainConfig):
+        raise refuse("config", config, "the description of a TrainConfig")
+    return config
 
 
 def describe_config(config: TrainConfig) -> tuple[dict[str, JSON], dict[str, Tensor]]:
@@ -178,6 +186,10 @@ def read_header(directory: Path) -> dict:
             raise BayesticketError(
                 f"{path}: {name}: got {header.get(name)!r}; accepted: a run.json written by this library"
             )
+    if header["status"] not in get_args(Status):
+        raise refuse_name(f"{path}: status", header["status"], get_args(Status))
+    if header["config"].get("type") != "TrainConfig":
+        raise refuse(f"{path}: config", header["config"].get("type"), "the description of a TrainConfig")
     return header
 
 
@@ -189,9 +201,11 @@ def require_same_run(field: str, directory: Path, description: dict[str, JSON]) 
             names = [name for name in description if stored.get(name) != description[name]]
             name = names[0] if names else "type"
             raise BayesticketError(
-                f"{field}: got {str(directory)!r}, which holds a different run ({name} is {stored.get(name)!r}, "
-                f"not {description[name]!r}); accepted: a new directory, or one that holds this run"
+                f"{field}: got {str(directory)!r}, which holds a different run ({name} is {brief(stored.get(name))}, "
+                f"not {brief(description[name])}); accepted: a new directory, or one that holds this run"
             )
+        return
+    if not directory.exists():
         return
     foreign = [entry.name for entry in directory.iterdir() if entry.name not in FILES]
     if foreign:
@@ -202,11 +216,14 @@ def require_same_run(field: str, directory: Path, description: dict[str, JSON]) 
 
 def _read_curves(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        curves = pd.read_parquet(path)
     except FileNotFoundError as error:
         raise refuse("path", str(path), "an existing parquet file") from error
     except (OSError, ValueError) as error:
         raise BayesticketError(f"{path}: truncated or not a parquet file ({error})") from error
+    if curves.index.name != "epoch" or not {"train_accuracy", "test_accuracy"} <= set(curves):
+        raise BayesticketError(f"{path}: got columns {brief(list(curves))}; accepted: the curves of a run, by epoch")
+    return curves
 
 
 def _needs_tensors(data: JSON) -> bool:

@@ -8,6 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from bayesticket.errors import BayesticketError
+
 
 class Spec:
     """Base of all specifications, frozen dataclasses that compare by value, tensors included.
@@ -20,6 +22,11 @@ class Spec:
 
     def __init_subclass__(cls, **options: object):
         super().__init_subclass__(**options)
+        known = Spec.kinds.get(cls.__name__)
+        if known is not None and known.__module__.startswith("bayesticket.") and known.__module__ != cls.__module__:
+            raise BayesticketError(
+                f"class: got the name {cls.__name__!r}; accepted: one that the library has not taken"
+            )
         Spec.kinds[cls.__name__] = cls
 
     def __eq__(self, other: object) -> bool:
@@ -41,7 +48,10 @@ def field_names(kind: type[Spec]) -> list[str]:
 
 def changed(spec: Spec) -> list[tuple[str, object]]:
     """The fields of a specification that differ from their defaults."""
-    defaults = {field.name: field.default for field in dataclasses.fields(spec)}  # type: ignore[arg-type]
+    defaults = {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(spec)  # type: ignore[arg-type]
+    }
     fields = [(name, getattr(spec, name)) for name in field_names(type(spec))]
     return [(name, value) for name, value in fields if not same(value, defaults[name])]
 

@@ -17,13 +17,13 @@ from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec
 
 
-def uniform_over(positions: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
+def uniform_over(positions: Bool[Tensor, "n T"], dtype: torch.dtype | None = None) -> Float[Tensor, "n T"]:
     """Weights that are equal on the marked positions of a sequence, 0 elsewhere, and sum to 1.
 
     >>> uniform_over(torch.tensor([[True, False, True]]))
     tensor([[0.5000, 0.0000, 0.5000]])
     """
-    marked = positions.to(torch.get_default_dtype())
+    marked = positions.to(dtype or torch.get_default_dtype())
     return marked / marked.sum(-1, keepdim=True)
 
 

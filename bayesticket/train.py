@@ -20,8 +20,16 @@ from tqdm import tqdm
 from transformer_lens import HookedTransformer
 
 from bayesticket.config import TrainConfig, config_id, resolve_device
-from bayesticket.errors import BayesticketError, refuse
-from bayesticket.files import prepare_directory, read_tensors, versions, write_json, write_tensors
+from bayesticket.errors import BayesticketError, refuse, require_integer
+from bayesticket.files import (
+    claimed_directory,
+    prepare_directory,
+    read_tensors,
+    require_directory,
+    versions,
+    write_json,
+    write_tensors,
+)
 from bayesticket.forward import RowLayout, choose_forward, task_loss
 from bayesticket.interventions.base import Intervention, as_recipe
 from bayesticket.live import Live
@@ -35,9 +43,8 @@ from bayesticket.optim import (
     set_learning_rate,
     warmup_factor,
 )
-from bayesticket.run import COMPLETE, Run, Status, describe_config, read_header, require_same_run
+from bayesticket.run import COMPLETE, Run, Status, describe_config, read_header, require_same_run, restore_config
 from bayesticket.seeding import seeded_generator
-from bayesticket.serial import restore
 from bayesticket.tasks import AbstractTask, Examples
 
 log = logging.getLogger("bayesticket")
@@ -147,17 +154,17 @@ def train_config(
 
     The text of a file that the options were read from is kept in `run.json`.
     """
-    if checkpoint_every < 1:
-        raise refuse("checkpoint_every", checkpoint_every, "a whole number of at least 1")
+    require_integer("checkpoint_every", checkpoint_every, least=1)
     if store is None:
         return Training(config, config_file).run_to_end(None, checkpoint_every, progress)
-    directory = prepare_directory("store", store)
+    directory = require_directory("store", store)
     description, tensors = describe_config(config)
     require_same_run("store", directory, description)
     if (directory / "run.json").exists() and read_header(directory)["status"] in COMPLETE:
         log.info("%s holds this run, complete; loading it", directory)
         return Run.load(directory)
-    training = Training(config, config_file)
+    with claimed_directory("store", directory):
+        training = Training(config, config_file)  # refuses what cannot be trained
     if (directory / "checkpoint.safetensors").exists():
         training.restore(directory / "checkpoint.safetensors")
     elif tensors:
@@ -173,8 +180,7 @@ def resume(
     directory = Path(store).expanduser()
     header = read_header(directory)
     tensors_file = directory / "tensors.safetensors"
-    config = restore(header["config"], read_tensors(tensors_file)[0] if tensors_file.exists() else {})
-    assert isinstance(config, TrainConfig)
+    config = restore_config(header["config"], read_tensors(tensors_file)[0] if tensors_file.exists() else {})
     return train_config(config, store=directory, checkpoint_every=checkpoint_every, progress=progress)
 
 

@@ -85,6 +85,8 @@ class MixedAttention(AttentionIntervention):
         check_target(self, self.target, context)
 
     def _hook(self, context: Context, layer: int):
+        context.target(self.target, layer, self)  # refuses one that does not fit, before the model runs
+
         def mix(pattern: Tensor, hook: HookPoint) -> Tensor:
             target = _fitting(self, context, layer, pattern)
             weight = context.value(self.weight, "MixedAttention.weight")
@@ -118,6 +120,8 @@ class FrozenAttention(AttentionIntervention):
         check_target(self, self.target, context)
 
     def _hook(self, context: Context, layer: int):
+        context.target(self.target, layer, self)  # refuses one that does not fit, before the model runs
+
         def freeze(pattern: Tensor, hook: HookPoint) -> Tensor:
             target = _fitting(self, context, layer, pattern)
             return freeze_attention(pattern, target, query=self.query, heads=self.heads)
@@ -132,6 +136,13 @@ def _fitting(intervention: AttentionIntervention, context: Context, layer: int, 
             f"{type(intervention).__name__}: got a run on {len(pattern)} sequences of {pattern.shape[-1]} positions; "
             f"accepted: the {context.n_examples} sequences of {target.shape[-1]} positions that its hooks were made for"
         )
+    _, n_heads, n_queries, _ = pattern.shape
+    if intervention.heads is not None and max(intervention.heads) >= n_heads:
+        raise refuse(
+            f"{type(intervention).__name__}.head", intervention.head, f"a head of the model, 0 to {n_heads - 1}"
+        )
+    if not -n_queries <= intervention.query < n_queries:
+        raise refuse(f"{type(intervention).__name__}.query", intervention.query, f"a position, 0 to {n_queries - 1}")
     return target
 
 

@@ -47,6 +47,7 @@ class Context:
         self.parameters: dict[str, Tensor] = dict(model.named_parameters()) if model is not None else {}
         self.epoch: int | None = None
         self.step = 0
+        self.draws = 0
         self._index: Tensor | None = None
         self._targets: dict[tuple[object, ...], tuple[Target, Tensor]] = {}
 
@@ -82,8 +83,9 @@ class Context:
         return strength.at(self.epoch)
 
     def generator(self, purpose: str) -> torch.Generator:
-        """A random stream for this optimiser step."""
-        return seeded_generator(self.seed, f"{purpose}, step {self.step}", self.batch.tokens.device)
+        """A new random stream, a function of the seed, the step, and how many the step's penalty has asked for."""
+        self.draws += 1
+        return seeded_generator(self.seed, f"{purpose}, step {self.step}, draw {self.draws}", self.batch.tokens.device)
 
 
 class Intervention(Spec, abc.ABC):

@@ -15,6 +15,11 @@ class Schedule(Spec, abc.ABC):
     def at(self, epoch: int) -> float:
         """The value at an epoch."""
 
+    @property
+    @abc.abstractmethod
+    def largest(self) -> float:
+        """The largest value it ever takes."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Anneal(Schedule):
@@ -40,6 +45,11 @@ class Anneal(Schedule):
         done = min(1.0, max(0.0, (epoch - self.first) / (self.last - self.first)))
         return self.start + done * (self.end - self.start)
 
+    @property
+    def largest(self) -> float:
+        """The larger end."""
+        return max(self.start, self.end)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Window(Schedule):
@@ -63,17 +73,22 @@ class Window(Schedule):
         """The value at an epoch."""
         return self.value if self.start <= epoch < (math.inf if self.stop is None else self.stop) else 0.0
 
+    @property
+    def largest(self) -> float:
+        """The value."""
+        return self.value
+
 
 Strength = float | Schedule
 
 
 def require_strength(field: str, given: object, *, most: float = math.inf) -> None:
     """Refuses all but a number from 0 to `most`, or a schedule of such numbers."""
-    if isinstance(given, Schedule):
-        return
+    accepted = "a finite number >= 0" + ("" if most == math.inf else f" and <= {most:g}")
+    largest = given.largest if isinstance(given, Schedule) else given
     try:
-        require_number(field, given, least=0)
+        require_number(field, largest, least=0)
     except ValueError as error:
-        raise refuse(field, given, "a finite number >= 0, or a Schedule (Anneal, Window)") from error
-    if float(given) > most:  # type: ignore[arg-type]
-        raise refuse(field, given, f"a number from 0 to {most:g}, or a Schedule")
+        raise refuse(field, given, f"{accepted}, or a Schedule (Anneal, Window) of such") from error
+    if float(largest) > most:  # type: ignore[arg-type]
+        raise refuse(field, given, f"{accepted}, or a Schedule (Anneal, Window) of such")

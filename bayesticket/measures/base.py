@@ -17,7 +17,7 @@ from transformer_lens import HookedTransformer
 from bayesticket.errors import refuse
 from bayesticket.forward import RowLayout, choose_forward, full_forward, query_forward, task_loss
 from bayesticket.interventions.base import Intervention, as_recipe
-from bayesticket.live import Live, reader
+from bayesticket.live import Live, reader, require_readable
 from bayesticket.model import NamedHook, mounted, require_firing
 from bayesticket.site import AttentionSite
 from bayesticket.spec import Spec, changed, snake_case
@@ -90,6 +90,7 @@ class Observer:
     """Several measures on one model: mounts what they read, and works out their values after a forward pass."""
 
     def __init__(self, model: HookedTransformer, measures: Iterable[Measure], batch: Examples):
+        require_readable(model, batch)
         self.model, self.measures = model, tuple(measures)
         names: list[str] = []
         for measure in self.measures:

@@ -9,6 +9,7 @@ from torch import Tensor
 from bayesticket import theory
 from bayesticket.errors import refuse_name
 from bayesticket.measures.base import AttentionMeasure, Observation
+from bayesticket.tasks import uniform_over
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,7 +22,8 @@ class KLToOracle(AttentionMeasure):
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean divergence."""
         patterns = self.patterns(seen)
-        return theory.kl_divergence(seen.batch.oracle[:, None].to(patterns), patterns).mean()
+        oracle = uniform_over(seen.batch.informative, patterns.dtype)[:, None]
+        return theory.kl_divergence(oracle, patterns).mean()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -222,7 +222,7 @@ def test_numbers_that_make_no_sense(kind, field, given):
 
 def test_numbers_out_of_their_bounds():
     refused(lambda: bt.NormMatch(radius=0.0), "radius: got 0.0")
-    refused(lambda: bt.MixedAttention(weight=1.5), "weight: got 1.5; accepted: a number from 0 to 1")
+    refused(lambda: bt.MixedAttention(weight=1.5), "weight: got 1.5; accepted: a finite number >= 0 and <= 1")
     refused(lambda: bt.Anneal(first=5, last=5), "last: got 5; accepted: a whole number of at least 6")
     refused(lambda: bt.Window(start=5, stop=5), "stop: got 5; accepted: a whole number of at least 6")
 
@@ -467,7 +467,7 @@ def test_stores_that_cannot_be_used(no_forward, tmp_path, copied):
     (tmp_path / "foreign" / "notes.txt").write_text("mine")
     before = snapshot(tmp_path)
     for store, said in (
-        (tmp_path / "file", "accepted: a directory; this is a file"),
+        (tmp_path / "file", "accepted: a directory that can be written to"),
         (tmp_path / "file" / "below", "accepted: a directory that can be written to"),
         (tmp_path / "foreign", "accepted: a new or empty directory, or one that holds this run; it has 'notes.txt'"),
         ("/dev/null/x", "store: got '/dev/null/x'; accepted: a directory that can be written to"),
@@ -488,7 +488,7 @@ def test_stores_that_cannot_be_used(no_forward, tmp_path, copied):
         ({"measures": [bt.AttentionEntropy(layer=1)]}, "AttentionEntropy.layer: got 1"),
         ({"model": transformer(d_vocab=6)}, "model.cfg.d_vocab: got 6; accepted: at least 7"),
         ({"train_fraction": 0.001}, "train_fraction: got 0.001; accepted: a fraction of the 25 examples"),
-        ({"momentum": 0.9}, "momentum: got 0.9; accepted: 0 for 'adamw'"),
+        ({"momentum": 0.9}, "momentum: got 0.9; accepted: 0, since adamw"),
     ],
 )
 def test_what_depends_on_model_and_data_is_refused_without_a_trace(tmp_path, changes, said):
@@ -505,7 +505,7 @@ def test_places_where_a_run_cannot_be_saved(tmp_path, saved):
     shutil.copytree(saved, tmp_path / "other")
     other = same_run(seed=1)
     before = snapshot(tmp_path)
-    refused(lambda: run.save(tmp_path / "file"), "path: got ", "this is a file")
+    refused(lambda: run.save(tmp_path / "file"), "path: got ", "is a file")
     refused(lambda: run.save(tmp_path / "foreign"), "path: got ", "it has 'notes.txt'")
     refused(lambda: run.save("/dev/null/x"), "path: got '/dev/null/x'; accepted: a directory that can be written to")
     refused(lambda: other.save(tmp_path / "other"), "path: got ", "holds a different run (seed is 0, not 1)")
@@ -568,7 +568,7 @@ def test_the_pickle_would_have_been_noticed(tmp_path):
         ({"epoch": "many"}, "epoch: got 'many'"),
         ({"config": [1]}, "config: got [1]"),
         ({"config": {"type": "TrainConfig", "colour": 1}}, "TrainConfig field: got 'colour'; accepted: "),
-        ({"config": {"type": "Nothing"}}, "type: got 'Nothing'; accepted: "),
+        ({"config": {"type": "Nothing"}}, "config: got 'Nothing'; accepted: "),
         ({"config": {"type": "KLPrior"}}, "config"),
         ({"config": {}}, "config"),
     ],
