@@ -285,12 +285,15 @@ class Training:
         with self.live, mounted(self.model, self.observer.hooks) if record else nullcontext():
             logits = run_forward(self.forward, self.model, batch, layout)
             loss = task_loss(logits, batch.targets, self.loss_dtype)
-            values = _numbers(self.observer.values(batch, logits, loss), "train") if record else {}
             terms = {"task": loss, **self.live.penalties()}
             total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
             if not math.isfinite(total.item()):
                 raise NonFiniteLoss(_blame(self.epoch, terms))
+            gradients: Mapping[str, Tensor] = {}
+            if record:  # measures ask for the gradients of the task's loss alone
+                gradients = self.observer.gradients_of_backward() if total is loss else self.observer.gradients(loss)
             total.backward()
+            values = _numbers(self.observer.values(batch, logits, loss, gradients), "train") if record else {}
             if self.config.max_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
             self.optimizer.step()
@@ -318,7 +321,7 @@ class Training:
         ):
             logits = run_forward(self.forward, self.model, batch, layout)
             loss = task_loss(logits, batch.targets, self.loss_dtype)
-            return _numbers(observer.values(batch, logits, loss), half)
+            return _numbers(observer.values(batch, logits, loss, observer.gradients(loss)), half)
 
     def _keep(self, values: Record) -> None:
         self.records.append({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})

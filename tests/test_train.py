@@ -94,6 +94,13 @@ def test_recording_leaves_training_alone(batch_size):
     pd.testing.assert_frame_equal(often.curves.loc[shared], seldom.curves, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("intervention", [None, bt.KLPrior(strength=0.5), bt.FrozenAttention()])
+def test_a_record_during_training_is_the_record_of_a_pass_of_its_own(intervention):
+    going_on, ended = (small_run(intervention=intervention, epochs=epochs, dtype="float64") for epochs in (40, 20))
+    assert ended.curves["attention_gradient"].loc[20] > 0 or isinstance(intervention, bt.FrozenAttention)
+    pd.testing.assert_series_equal(going_on.curves.loc[20], ended.curves.loc[20], rtol=1e-10, atol=1e-14)
+
+
 def test_one_seed_decides_everything_and_nothing_global_does():
     torch.manual_seed(1)
     first = small_run(seed=5)

@@ -7,6 +7,7 @@ A measure is a frozen dataclass: what it reads, and one number or vector. To add
 import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -106,21 +107,35 @@ class Observer:
         self._read: dict[str, Tensor] = {}
         self.hooks: list[NamedHook] = [(name, reader(self._read)) for name in self.hook_names]
 
-    def values(self, batch: Examples, logits: Tensor, loss: Tensor) -> dict[str, Tensor]:
-        """The measures' values on the last forward pass, by name; its graph is kept for a backward pass."""
-        gradients = self._gradients(loss)
+    def values(
+        self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The measures' values on the last forward pass, by name."""
         with torch.no_grad():
             seen = Observation(self.model, batch, logits, loss, dict(self._read), gradients)
             values = {measure.name: measure.value(seen) for measure in self.measures}
         self._read.clear()
         return values
 
-    def _gradients(self, loss: Tensor) -> dict[str, Tensor]:
-        inputs = [self._read[name] for name in self.differentiated]
-        if not any(tensor.requires_grad for tensor in inputs):
-            return {name: torch.zeros_like(self._read[name]) for name in self.differentiated}
-        gradients = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True)
-        return dict(zip(self.differentiated, gradients, strict=True))
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        """The gradients that measures ask for, by a backward pass of their own; the graph is kept."""
+        gradients = self._zeros()
+        inputs = {name: self._read[name] for name in gradients if self._read[name].requires_grad}
+        if inputs:
+            found = torch.autograd.grad(loss, list(inputs.values()), retain_graph=True, materialize_grads=True)
+            gradients |= dict(zip(inputs, found, strict=True))
+        return gradients
+
+    def gradients_of_backward(self) -> dict[str, Tensor]:
+        """The same gradients, filled in by the coming `loss.backward()` at no cost of their own."""
+        gradients = self._zeros()
+        for name in gradients:
+            if self._read[name].requires_grad:
+                self._read[name].register_hook(partial(gradients.__setitem__, name))
+        return gradients
+
+    def _zeros(self) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(self._read[name]) for name in self.differentiated}
 
 
 def measure(
@@ -149,7 +164,7 @@ def measure(
     with mounted(model, [*live.edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
         logits = run_forward(chosen, model, batch)
         loss = task_loss(logits, batch.targets)
-        values = observer.values(batch, logits, loss)
+        values = observer.values(batch, logits, loss, observer.gradients(loss))
     return {name: value.item() if value.ndim == 0 else value for name, value in values.items()}
 
 
