@@ -48,6 +48,11 @@ def residual_name(layer: int) -> str:
     return f"blocks.{layer}.hook_resid_pre"
 
 
+def mlp_pre_name(layer: int) -> str:
+    """Where what the MLP's ReLU is given passes: `(batch, position, d_mlp)`."""
+    return f"blocks.{layer}.mlp.hook_pre"
+
+
 def attention_parameter(layer: int, name: str) -> str:
     """The full name of an attention parameter, as `blocks.0.attn.W_Q`."""
     return f"blocks.{layer}.attn.{name}"
@@ -510,3 +515,30 @@ def load_parameters(model: nn.Module, weights: dict[str, Tensor]) -> None:
             if parameter.shape != weights[name].shape:
                 raise refuse(f"weights[{name!r}]", tuple(weights[name].shape), f"shape {tuple(parameter.shape)}")
             parameter.copy_(weights[name])
+
+
+# One-layer algebra ------------------------------------------------------------------------------------------------
+
+
+def require_single_layer(model: HookedTransformer, field: str) -> None:
+    """Refuses a model in which a position's value depends on more than its own token."""
+    if (setting := unusual_setting(model)) is not None:
+        raise refuse(
+            field,
+            f"a model with {setting}",
+            "a plain one-layer model: only there does a value depend on its own token alone, and the MLP on one z",
+        )
+
+
+def value_table(model: HookedTransformer, n_positions: int) -> Float[Tensor, "T vocab heads d_head"]:
+    """The value vector `v = x W_V + b_V` of every token at every position of a one-layer model."""
+    attention = model.blocks[0].attn
+    stream = model.embed.W_E[None] + model.pos_embed.W_pos[:n_positions, None]
+    stream = normalize_for_attention(model, stream, 0)
+    return torch.einsum("tvd,hde->tvhe", stream, attention.W_V) + attention.b_V
+
+
+def values_of(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n heads T d_head"]:
+    """The value vectors of a batch in a one-layer model."""
+    table = value_table(model, tokens.shape[1])
+    return table[torch.arange(tokens.shape[1], device=tokens.device), tokens].transpose(1, 2)

@@ -245,8 +245,8 @@ class Muon(_GroupwiseOptimizer):
         weight_decay: float,
         betas: tuple[float, float],
     ) -> None:
-        matrices = [(name, value) for name, value in named_parameters if _is_weight_matrix(name, value)]
-        others = [(name, value) for name, value in named_parameters if not _is_weight_matrix(name, value)]
+        matrices = [(name, value) for name, value in named_parameters if is_weight_matrix(name, value)]
+        others = [(name, value) for name, value in named_parameters if not is_weight_matrix(name, value)]
         fused = _can_fuse(others)
         groups = [
             {"params": matrices, "orthogonal": True},
@@ -332,7 +332,8 @@ def _can_fuse(named: Sequence[tuple[str, Parameter]]) -> bool:
     return all(value.device.type in _FUSED_DEVICES and value.is_floating_point() for _, value in named)
 
 
-def _is_weight_matrix(name: str, parameter: Parameter) -> bool:
+def is_weight_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether Muon orthogonalises a parameter of that name."""
     # b_Q of shape (n_heads, d_head) is a bias with two axes; _b_K is b_K of grouped-query attention.
     is_bias = name.rpartition(".")[2].lstrip("_").startswith("b_")
     return parameter.ndim >= 2 and not is_bias and "embed" not in name

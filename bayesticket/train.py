@@ -34,7 +34,7 @@ from bayesticket.forward import RowLayout, choose_forward, task_loss
 from bayesticket.interventions.base import Intervention, as_recipe
 from bayesticket.live import Live
 from bayesticket.measures import DEFAULT_MEASURES, Measure, Observer
-from bayesticket.measures.base import Half, run_forward
+from bayesticket.measures.base import Half, OptimizerStep, run_forward
 from bayesticket.model import Architecture, build, load_parameters, mounted, move, own_hooks
 from bayesticket.optim import (
     make_optimizer,
@@ -216,6 +216,7 @@ class Training:
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
         self.records: list[Record] = []
+        self.last_step: OptimizerStep | None = None
         self.layout, self.test_layout = self._layout(self.train), self._layout(self.test)
         self.live.epoch = self.test_live.epoch = 0
         with self.live:
@@ -293,13 +294,29 @@ class Training:
             if record:  # measures ask for the gradients of the task's loss alone
                 gradients = self.observer.gradients_of_backward() if total is loss else self.observer.gradients(loss)
             total.backward()
-            values = _numbers(self.observer.values(batch, logits, loss, gradients), "train") if record else {}
+            values = self._values(self.live, self.observer, batch, logits, loss, gradients, "train") if record else {}
             if self.config.max_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            self._take_optimizer_step()
             self.live.project()
         return values
+
+    def _take_optimizer_step(self) -> None:
+        followed = self.observer.follows_steps and (self.epoch + 1) % self.config.record_every == 0
+        before = self._copy_parameters() if followed else {}
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.last_step = None
+        if followed:
+            self.last_step = self._optimizer_step(self.epoch, before, self._copy_parameters())
+
+    def _optimizer_step(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
+        config = self.config
+        lr = config.lr * warmup_factor(epoch, config.warmup)
+        return OptimizerStep(before, after, config.optimizer, lr, config.weight_decay, config.betas, config.momentum)
+
+    def _copy_parameters(self) -> dict[str, Tensor]:
+        return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
     # Recording
 
@@ -321,7 +338,21 @@ class Training:
         ):
             logits = run_forward(self.forward, self.model, batch, layout)
             loss = task_loss(logits, batch.targets, self.loss_dtype)
-            return _numbers(observer.values(batch, logits, loss, observer.gradients(loss)), half)
+            return self._values(live, observer, batch, logits, loss, observer.gradients(loss), half)
+
+    def _values(
+        self,
+        live: Live,
+        observer: Observer,
+        batch: Examples,
+        logits: Tensor,
+        loss: Tensor,
+        gradients: Mapping[str, Tensor],
+        half: Half,
+    ) -> Record:
+        edited = tuple(name for name, _ in live.edits)
+        values = observer.values(batch, logits, loss, gradients, edited=edited, step=self.last_step)
+        return observer.numbers(values, half)
 
     def _keep(self, values: Record) -> None:
         self.records.append({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})
@@ -356,7 +387,7 @@ class Training:
         return Run(
             description=description,
             tensors=tensors,
-            weights={name: p.detach().cpu().clone() for name, p in self.model.named_parameters()},
+            weights={name: parameter.cpu() for name, parameter in self._copy_parameters().items()},
             curves=_frame(self.records),
             epoch=self.epoch,
             status=status,
@@ -371,6 +402,9 @@ class Training:
         """Writes all that is needed to continue to the bit; one file, whole or not at all."""
         tensors = {f"parameters/{name}": p for name, p in self.model.named_parameters()}
         tensors |= {f"optimizer/{name}": t for name, t in optimizer_tensors(self.optimizer).items()}
+        if self.last_step is not None:  # the next record may need it
+            tensors |= {f"before/{name}": p for name, p in self.last_step.before.items()}
+            tensors |= {f"after/{name}": p for name, p in self.last_step.after.items()}
         columns = {name: torch.tensor(column.to_numpy()) for name, column in _frame(self.records).items()}
         tensors |= {f"curves/{name}": column for name, column in columns.items()}
         state = {
@@ -388,13 +422,19 @@ class Training:
         state = json.loads(note.get("state", "{}"))
         if state.get("config") != config_id(self.config):
             raise BayesticketError(f"{path}: got a checkpoint of another run; accepted: one of this configuration")
-        parts: dict[str, dict[str, Tensor]] = {"parameters": {}, "optimizer": {}, "curves": {}}
+        parts: dict[str, dict[str, Tensor]] = {
+            part: {} for part in ("parameters", "optimizer", "before", "after", "curves")
+        }
         for name, tensor in tensors.items():
             part, _, rest = name.partition("/")
             parts[part][rest] = tensor
         load_parameters(self.model, parts["parameters"])
         restore_optimizer(self.optimizer, parts["optimizer"])
         self.epoch, self.seconds, self.live.context.step = state["epoch"], state["seconds"], state["step"]
+        if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
+            names = [name for name, _ in self.model.named_parameters()]
+            before, after = ({name: parts[part][name] for name in names} for part in ("before", "after"))
+            self.last_step = self._optimizer_step(self.epoch - 1, before, after)
         self.records, self.grokked_at = [], math.inf
         for row, epoch in enumerate(state["recorded_at"]):
             values = {name: column[row].item() for name, column in parts["curves"].items()}
@@ -437,21 +477,6 @@ def _require_different_names(measures: Iterable[Measure]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise refuse("measures", name, "measures with different names; this one is recorded already")
-
-
-def _numbers(values: Mapping[str, Tensor], half: Half) -> Record:
-    """Values as plain numbers; loss and accuracy carry the name of their half, vectors are numbered."""
-    numbers: Record = {}
-    for name, value in values.items():
-        full = f"{half}_{name}" if name in _ON_BOTH_HALVES or half == "test" else name
-        if value.ndim == 0:
-            numbers[full] = value.item()
-        else:
-            numbers |= {f"{full}[{place}]": entry for place, entry in enumerate(value.flatten().tolist())}
-    return numbers
-
-
-_ON_BOTH_HALVES = {measure.name for measure in DEFAULT_MEASURES if len(measure.halves) > 1}
 
 
 def _frame(records: list[Record]) -> pd.DataFrame:

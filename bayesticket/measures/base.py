@@ -28,6 +28,22 @@ Half = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
+class OptimizerStep:
+    """The optimiser step that led to what is observed."""
+
+    before: Mapping[str, Tensor]
+    """The parameters before it, by name."""
+    after: Mapping[str, Tensor]
+    """The parameters after it, before any projection."""
+    optimizer: str
+    lr: float
+    """The learning rate in force at that step."""
+    weight_decay: float
+    betas: tuple[float, float]
+    momentum: float
+
+
+@dataclass(frozen=True)
 class Observation:
     """One forward pass of a model on a batch, as measures see it."""
 
@@ -40,6 +56,10 @@ class Observation:
     """What the measure reads, by hook point."""
     gradients: Mapping[str, Tensor]
     """The gradient of the task loss in the activations that the measure differentiates, by hook point."""
+    edited: tuple[str, ...] = ()
+    """The hook points that an intervention edits."""
+    step: OptimizerStep | None = None
+    """In training, for measures that follow steps: the one before; None at the start, and outside training."""
 
 
 class Measure(Spec, abc.ABC):
@@ -47,6 +67,8 @@ class Measure(Spec, abc.ABC):
 
     halves: ClassVar[tuple[Half, ...]] = ("train",)
     """The halves of the split on which training records it."""
+    follows_steps: ClassVar[bool] = False
+    """Whether it needs the optimiser step that led to what it measures."""
 
     @abc.abstractmethod
     def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
@@ -62,6 +84,10 @@ class Measure(Spec, abc.ABC):
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Refuses a model that it cannot measure; called before anything is computed."""
+
+    def labels(self, model: HookedTransformer) -> tuple[str, ...]:
+        """What the entries of a vector are called in curves, as `name[label]`; numbered where there are none."""
+        return ()
 
     @property
     def name(self) -> str:
@@ -107,12 +133,38 @@ class Observer:
         self._read: dict[str, Tensor] = {}
         self.hooks: list[NamedHook] = [(name, reader(self._read)) for name in self.hook_names]
 
+    def numbers(self, values: Mapping[str, Tensor], half: Half) -> dict[str, float]:
+        """Values as plain numbers, by the names of their curves."""
+        numbers: dict[str, float] = {}
+        for measure in self.measures:
+            value = values[measure.name]
+            name = f"{half}_{measure.name}" if len(measure.halves) > 1 or half == "test" else measure.name
+            if value.ndim == 0:
+                numbers[name] = value.item()
+                continue
+            entries = value.tolist()
+            labels = measure.labels(self.model) or range(len(entries))
+            numbers |= {f"{name}[{label}]": entry for label, entry in zip(labels, entries, strict=True)}
+        return numbers
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether any of the measures does."""
+        return any(measure.follows_steps for measure in self.measures)
+
     def values(
-        self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
+        self,
+        batch: Examples,
+        logits: Tensor,
+        loss: Tensor,
+        gradients: Mapping[str, Tensor],
+        *,
+        edited: tuple[str, ...] = (),
+        step: OptimizerStep | None = None,
     ) -> dict[str, Tensor]:
         """The measures' values on the last forward pass, by name."""
         with torch.no_grad():
-            seen = Observation(self.model, batch, logits, loss, dict(self._read), gradients)
+            seen = Observation(self.model, batch, logits, loss, dict(self._read), gradients, edited, step)
             values = {measure.name: measure.value(seen) for measure in self.measures}
         self._read.clear()
         return values
@@ -164,7 +216,8 @@ def measure(
     with mounted(model, [*live.edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
         logits = run_forward(chosen, model, batch)
         loss = task_loss(logits, batch.targets)
-        values = observer.values(batch, logits, loss, observer.gradients(loss))
+        edited = tuple(name for name, _ in live.edits)
+        values = observer.values(batch, logits, loss, observer.gradients(loss), edited=edited)
     return {name: value.item() if value.ndim == 0 else value for name, value in values.items()}
 
 

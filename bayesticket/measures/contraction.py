@@ -1,0 +1,86 @@
+"""Contraction: what an optimiser step did to the weights, against what Definition 3.2 promises."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from bayesticket import theory
+from bayesticket.errors import refuse_name
+from bayesticket.interventions.weights import is_mlp
+from bayesticket.measures.base import Measure, Observation, OptimizerStep
+from bayesticket.optim import is_weight_matrix
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contraction(Measure):
+    """The last optimiser step against `‖θ'‖² ≤ (1 − λ_eff) ‖θ‖² + ρ²` (Def. 3.2, Props. B.1, B.2): a vector.
+
+    `observed` is `1 − ‖θ'‖²/‖θ‖²`, the share of the squared norm that the step took; `rate` is λ_eff = ηλ, what
+    decay alone promises; `direction` is ‖D‖, the step without its decay, `D = ((1 − ηλ) θ − θ') / η`; `bound` is the
+    largest ‖D‖ that the optimiser allows (for sgd, whose direction is the gradient, ‖D‖ itself); `slack` is the
+    inequality's right side over its left, at least 1. `observed` near `rate` means pure decay, as on the plateau;
+    negative, that the task makes the weights grow faster than decay shrinks them.
+
+    For the MLP's weights together (`scope="mlp"`) or all weights. In training only: NaN at epoch 0, and elsewhere.
+    Without weight decay rate is 0 and the inequality says nothing: `bound` and `slack` are NaN, as with sgd's momentum.
+    """
+
+    scope: Literal["mlp", "all"] = "mlp"
+    follows_steps = True
+
+    def __post_init__(self):
+        if self.scope not in ("mlp", "all"):
+            raise refuse_name("scope", self.scope, ("mlp", "all"))
+
+    def labels(self, model: HookedTransformer) -> tuple[str, ...]:
+        """What the entries are."""
+        return ("observed", "rate", "direction", "bound", "slack")
+
+    def value(self, seen: Observation) -> Float[Tensor, "5"]:
+        """The step, and its bound."""
+        if seen.step is None:
+            return torch.full((5,), math.nan)
+        return torch.tensor(contraction_of(seen.step, self.scope), dtype=torch.float64)
+
+
+def contraction_of(step: OptimizerStep, scope: Literal["mlp", "all"]) -> list[float]:
+    """Observed contraction, λ_eff, ‖D‖, its bound, and the slack of the inequality, for one step."""
+    names = [name for name in step.before if scope == "all" or is_mlp(name)]
+    before = [step.before[name].double() for name in names]
+    after = [step.after[name].double() for name in names]
+    square, new_square = (sum(t.square().sum().item() for t in tensors) for tensors in (before, after))
+    rate = step.lr * step.weight_decay
+    pairs = zip(before, after, strict=True)
+    direction = math.sqrt(sum((((1 - rate) * b - a) / step.lr).square().sum().item() for b, a in pairs))
+    bound = direction_bound(step, names, direction)
+    slack = math.nan
+    if math.isfinite(bound) and rate > 0:
+        slack = theory.contracted_square(
+            torch.tensor(square).sqrt(), theory.contraction(step.lr, step.weight_decay, bound)
+        )
+        slack = slack.item() / new_square
+    return [1 - new_square / square, rate, direction, bound, slack]
+
+
+def direction_bound(step: OptimizerStep, names: list[str], direction: float) -> float:
+    """The largest ‖D‖ that the optimiser allows for these parameters together."""
+    if step.weight_decay == 0:
+        return math.nan
+    if step.optimizer == "sgd":
+        return math.nan if step.momentum else direction
+    squares = [_bound(step, name) ** 2 for name in names]
+    return math.sqrt(sum(squares))
+
+
+def _bound(step: OptimizerStep, name: str) -> float:
+    shape = step.before[name].shape
+    if step.optimizer == "lion":
+        return theory.lion_contraction(step.lr, step.weight_decay, shape).step_bound
+    if step.optimizer == "muon" and is_weight_matrix(name, step.before[name]):
+        return theory.muon_contraction(step.lr, step.weight_decay, shape).step_bound
+    return theory.adamw_contraction(step.lr, step.weight_decay, shape, step.betas).step_bound

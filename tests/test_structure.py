@@ -1,0 +1,144 @@
+"""Structural measures against brute force."""
+
+import math
+
+import pytest
+import torch
+from catalog import TASKS
+
+import bayesticket as bt
+from bayesticket.measures.structure import (
+    DistributedMass,
+    InformativeMassByPosition,
+    KLToTarget,
+    SeparabilityMargin,
+    StructuralCondition,
+)
+from bayesticket.routing import resolve
+
+
+def model_of(task, **options):
+    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    return model
+
+
+def cached(model, batch):
+    _, cache = model.run_with_cache(batch.tokens)
+    return cache["blocks.0.attn.hook_pattern"][:, :, -1], cache["blocks.0.attn.hook_v"]
+
+
+def informative_places(batch, example):
+    return [place for place in range(batch.n_positions) if batch.informative[example, place]]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_structural_condition_and_masses_by_counting(name):
+    task = TASKS[name]
+    model, batch = model_of(task), task.split().test
+    alpha, _ = cached(model, batch)
+    k = len(informative_places(batch, 0))
+    tau = 0.6 / batch.n_positions
+    holds = [
+        all(alpha[n, h, i] >= tau for i in informative_places(batch, n)) for n in range(len(batch)) for h in range(2)
+    ]
+    seen = bt.measure(model, batch, StructuralCondition(tau=tau), InformativeMassByPosition(), DistributedMass())
+    assert seen[f"structural_condition[tau={tau}]"] == pytest.approx(sum(holds) / len(holds))
+    by_place = [
+        sum(alpha[n, h, informative_places(batch, n)[j]].item() for n in range(len(batch)) for h in range(2))
+        for j in range(k)
+    ]
+    expected = [total / len(batch) / 2 for total in by_place]
+    assert seen["informative_mass_by_position"].tolist() == pytest.approx(expected, rel=1e-9)
+    pooled = [
+        [sum(alpha[n, h, i].item() for h in range(2)) for i in informative_places(batch, n)] for n in range(len(batch))
+    ]
+    shares = torch.tensor(
+        [sum(alpha[n, h, i].item() for n in range(len(batch)) for i in informative_places(batch, n)) for h in range(2)]
+    )
+    shares = shares / shares.sum()
+    distributed = seen["distributed_mass"].tolist()
+    assert distributed[:k] == pytest.approx([2 * mass for mass in expected], rel=1e-9)
+    assert distributed[k] == pytest.approx(min(map(min, pooled)), rel=1e-9)
+    assert distributed[k + 1] == pytest.approx(math.exp(-sum(s * math.log(s) for s in shares.tolist())), rel=1e-5)
+    assert 1 <= distributed[k + 1] <= 2
+
+
+def test_one_head_carries_everything():
+    task = TASKS["addition"]
+    model, batch = model_of(task), task.split().train
+    oracle_and_none = torch.zeros(len(batch), 2, 5, dtype=torch.float64)
+    oracle_and_none[:, 0, [0, 2]] = 0.5
+    oracle_and_none[:, 1, 3] = 1.0
+    seen = bt.measure(model, batch, DistributedMass(), intervention=bt.FrozenAttention(oracle_and_none))
+    assert seen["distributed_mass"].tolist() == pytest.approx([0.5, 0.5, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("target", ["uniform", "adversarial", "shifted", bt.Permuted("oracle")])
+def test_the_divergence_from_any_target(target):
+    task = TASKS["addition, drawn positions"]
+    model, batch = model_of(task), task.split().test
+    alpha, _ = cached(model, batch)
+    weights = resolve(target, batch).expand_as(alpha)
+    expected = torch.where(weights > 0, weights * (weights / alpha).log(), 0.0).sum(-1).mean()
+    (value,) = bt.measure(model, batch, KLToTarget(target)).values()
+    assert value == pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_the_divergence_from_a_teacher_is_zero_for_itself():
+    task = TASKS["addition"]
+    model = model_of(task)
+    (value,) = bt.measure(model, task.split().test, KLToTarget(model)).values()
+    assert value == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("normalization_type", [None, "LN"])
+@pytest.mark.parametrize("name", ["addition", "addition, drawn positions", "several queries", "parity"])
+def test_the_separability_margin_by_search_over_all_pairs(name, normalization_type):
+    task = TASKS[name]
+    model, batch = model_of(task, normalization_type=normalization_type), task.split().test
+    alpha, values = cached(model, batch)
+    found = {}
+    for n in range(len(batch)):
+        places = informative_places(batch, n)
+        others = [t for t in range(batch.n_positions) if t not in places]
+        for h in range(2):
+            mass = sum(alpha[n, h, t] for t in others)
+            centroid = sum(alpha[n, h, t] * values[n, t, h] for t in others) / mass
+            for j in places:
+                found[n, j, h] = (values[n, j, h] - centroid).norm().item()
+    margin, example, position, head = bt.measure(model, batch, SeparabilityMargin())["separability_margin"].tolist()
+    assert margin == pytest.approx(min(found.values()), rel=1e-9)
+    assert found[int(example), int(position), int(head)] == pytest.approx(margin, rel=1e-9)
+
+    pairs = {}
+    for j in range(batch.n_positions):
+        rows = [n for n in range(len(batch)) if batch.informative[n, j]]
+        for a in rows:
+            for b in rows:
+                token, other = int(batch.tokens[a, j]), int(batch.tokens[b, j])
+                if token != other:
+                    for h in range(2):
+                        pairs[j, token, other, h] = (values[a, j, h] - values[b, j, h]).norm().item()
+    (raw,) = bt.measure(model, batch, SeparabilityMargin("raw")).values()
+    assert raw[0].item() == pytest.approx(min(pairs.values()), rel=1e-9)
+    assert pairs[tuple(int(entry) for entry in raw[1:])] == pytest.approx(raw[0].item(), rel=1e-9)
+
+
+def test_a_deeper_model_is_refused_with_the_reason():
+    from bayesticket.model import hooked_transformer
+
+    config = {"n_layers": 2, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 5, "d_vocab": 9, "act_fn": "relu"}
+    model = hooked_transformer(config | {"normalization_type": None}, seed=0)
+    with pytest.raises(bt.BayesticketError, match=r"n_layers=2.*one-layer.*own token alone"):
+        bt.measure(model, TASKS["addition"].split().test, SeparabilityMargin())
+
+
+def test_vectors_are_named_in_curves():
+    run = bt.train(
+        TASKS["addition"], model=bt.Architecture(d_model=8, d_mlp=8), measures=[SeparabilityMargin()], epochs=10
+    )
+    names = [f"separability_margin[{name}]" for name in ("margin", "example", "position", "head")]
+    assert set(names) <= set(run.curves)
