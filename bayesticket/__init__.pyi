@@ -68,10 +68,49 @@ from .measures import (
     AttentionMeasure as AttentionMeasure,
 )
 from .measures import (
+    ClassMargin as ClassMargin,
+)
+from .measures import (
+    Contraction as Contraction,
+)
+from .measures import (
+    DistributedMass as DistributedMass,
+)
+from .measures import (
+    EffectiveRank as EffectiveRank,
+)
+from .measures import (
+    ExcludedLoss as ExcludedLoss,
+)
+from .measures import (
+    ExplainingAway as ExplainingAway,
+)
+from .measures import (
+    FourierGini as FourierGini,
+)
+from .measures import (
+    FrequencyShares as FrequencyShares,
+)
+from .measures import (
     InformativeMass as InformativeMass,
 )
 from .measures import (
+    InformativeMassByPosition as InformativeMassByPosition,
+)
+from .measures import (
+    InteractionNorm as InteractionNorm,
+)
+from .measures import (
+    KeyFrequencyCount as KeyFrequencyCount,
+)
+from .measures import (
     KLToOracle as KLToOracle,
+)
+from .measures import (
+    KLToTarget as KLToTarget,
+)
+from .measures import (
+    LipschitzBounds as LipschitzBounds,
 )
 from .measures import (
     Loss as Loss,
@@ -83,7 +122,28 @@ from .measures import (
     MLPNorm as MLPNorm,
 )
 from .measures import (
+    NormalizedMLPLoss as NormalizedMLPLoss,
+)
+from .measures import (
+    NormCondition as NormCondition,
+)
+from .measures import (
     Observation as Observation,
+)
+from .measures import (
+    RestrictedLoss as RestrictedLoss,
+)
+from .measures import (
+    ScoreVariance as ScoreVariance,
+)
+from .measures import (
+    SeparabilityMargin as SeparabilityMargin,
+)
+from .measures import (
+    StructuralCondition as StructuralCondition,
+)
+from .measures import (
+    WeightNorms as WeightNorms,
 )
 from .measures import (
     measure as measure,

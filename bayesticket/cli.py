@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command needs it, so that `bayesticket --help` answers at once.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,15 +49,25 @@ def _run(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> 
         print(f"bayesticket: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        print(f"bayesticket: {error or 'interrupted'}", file=sys.stderr)
+        print(f"bayesticket: {_what_to_do_after(error)}", file=sys.stderr)
         return 130
     return 0
+
+
+def _what_to_do_after(interrupt: KeyboardInterrupt) -> str:
+    from bayesticket.train import Interrupted
+
+    if isinstance(interrupt, Interrupted) and interrupt.store is not None:
+        command = shlex.join(["bayesticket", "resume", str(interrupt.store)])
+        return f"interrupted after epoch {interrupt.run.epoch:,}; continue with: {command}"
+    return str(interrupt) or "interrupted"
 
 
 def train(arguments: Sequence[str]) -> None:
     """Trains one model, as the paper does unless told otherwise."""
     import logging
 
+    from bayesticket.files import write_atomically
     from bayesticket.options import read_train_options
     from bayesticket.train import train_config
 
@@ -71,7 +82,7 @@ def train(arguments: Sequence[str]) -> None:
     print(run)
     if options.store is not None:
         page = options.store / "curves.html"
-        run.plot().write_html(page)
+        write_atomically(page, lambda temporary: run.plot().write_html(temporary))
         print(f"kept in {options.store}, curves in {page}; load it with bayesticket.Run.load({str(options.store)!r})")
 
 

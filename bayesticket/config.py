@@ -13,12 +13,12 @@ from bayesticket.errors import refuse, refuse_name, require_integer, require_num
 from bayesticket.forward import FORWARDS
 from bayesticket.interventions.base import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
-from bayesticket.model import Architecture
+from bayesticket.model import Architecture, require_device
 from bayesticket.optim import OPTIMIZERS
-from bayesticket.serial import describe
+from bayesticket.serial import JSON, describe
 from bayesticket.spec import Spec
 from bayesticket.symbolic import ModularAddition
-from bayesticket.tasks import AbstractTask
+from bayesticket.tasks import AbstractTask, require_seed
 
 DTYPES = ("float32", "float64")
 
@@ -77,8 +77,8 @@ class TrainConfig(Spec):
     """The query-only forward, TransformerLens' full one, or the first where it serves and the second elsewhere."""
     device: str = "auto"
     """"cpu", "cuda", …; "auto" takes a GPU where there is one."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of the model."""
+    dtype: Literal["float32", "float64"] | None = None
+    """Precision of the model; by default float32, and for a HookedTransformer that is given its own."""
     loss_dtype: Literal["float32", "float64"] | None = None
     """Precision of the loss; that of the model by default. A float32 loss stops giving gradient near 1e-7."""
 
@@ -99,16 +99,23 @@ class TrainConfig(Spec):
         for measure in self.measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as AttentionEntropy()")
-        for name, names in (("optimizer", OPTIMIZERS), ("forward", FORWARDS), ("dtype", DTYPES)):
+        for name, names in (("optimizer", OPTIMIZERS), ("forward", FORWARDS)):
             if getattr(self, name) not in names:
                 raise refuse_name(name, getattr(self, name), names)
-        if self.loss_dtype is not None and self.loss_dtype not in DTYPES:
-            raise refuse_name("loss_dtype", self.loss_dtype, DTYPES)
-        if self.device != "auto":
-            try:
-                torch.empty(0, device=self.device)
-            except (RuntimeError, AssertionError, TypeError) as error:
-                raise refuse("device", self.device, '"auto", or a device that torch can use here') from error
+        for name in ("dtype", "loss_dtype"):
+            if (given := getattr(self, name)) is not None and given not in DTYPES:
+                raise refuse_name(name, given, DTYPES)
+        self._check_device()
+
+    def _check_device(self) -> None:
+        if not isinstance(self.device, str | torch.device):
+            raise refuse("device", self.device, '"auto", or a device that torch can use here')
+        object.__setattr__(self, "device", str(self.device))
+        if self.device == "auto":
+            return
+        require_device("device", self.device)
+        if torch.device(self.device).type == "meta":
+            raise refuse("device", self.device, "a device that holds numbers, such as cpu")
 
     def _check_numbers(self) -> None:
         for name, least in (("seed", 0), ("epochs", 1), ("warmup", 0), ("record_every", 1)):
@@ -117,6 +124,8 @@ class TrainConfig(Spec):
         for name, least in optional:
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=least)
+        for seed in (self.seed, *map(self.seed_of, ("init", "split", "batch"))):
+            require_seed(seed)
         require_number("train_fraction", self.train_fraction, above=0.0, below=1.0)
         require_number("lr", self.lr, above=0.0)
         require_number("weight_decay", self.weight_decay, least=0.0)
@@ -143,7 +152,12 @@ def config_id(config: TrainConfig) -> str:
     >>> config_id(TrainConfig()) == config_id(TrainConfig(seed=0)) != config_id(TrainConfig(seed=1))
     True
     """
-    return hashlib.sha256(json.dumps(describe(config, {}), sort_keys=True).encode()).hexdigest()[:12]
+    return description_id(describe(config, {}))
+
+
+def description_id(description: JSON) -> str:
+    """The same short name, of a configuration that is written down already."""
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def resolve_device(device: str) -> str:

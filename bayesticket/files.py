@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,19 +15,62 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse
 
+PARTIAL = ".partial"
+"""How the names of files end that are being written, or that a killed process has left half written."""
+
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Writes a file beside `path` and renames it, so that `path` is never seen half written."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        write(Path(temporary))
+        temporary.touch()
+        usual = temporary.stat().st_mode
+        write(temporary)
+        temporary.chmod(usual)  # safetensors replaces the file by one that only its owner can read
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
+    except (OSError, SafetensorError, UnicodeError) as error:
+        _discard(temporary)
+        raise BayesticketError(f"{path}: could not be written ({one_line(error)})") from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        _discard(temporary)
         raise
+
+
+def _discard(temporary: Path) -> None:
+    with suppress(OSError):  # nothing may hide why the file could not be written
+        temporary.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a file is one that this library was writing when its process was killed."""
+    return path.name.startswith(".") and path.name.endswith(PARTIAL)
+
+
+def remove_partials(directory: Path) -> None:
+    """Removes what a killed process has left half written."""
+    for path in directory.iterdir():
+        if is_partial(path):
+            path.unlink(missing_ok=True)
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line; its kind where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Names the file in every error that comes of reading it and of making sense of what it holds."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise refuse("path", str(path), "an existing file; a saved run has run.json") from error
+    except BayesticketError as error:
+        raise BayesticketError(f"{path}: {error}") from error
+    except Exception as error:  # a damaged or foreign file can break whatever interprets it, in any way
+        raise BayesticketError(f"{path}: truncated, damaged or foreign ({one_line(error)})") from error
 
 
 def write_json(path: Path, data: object) -> None:
@@ -37,15 +81,11 @@ def write_json(path: Path, data: object) -> None:
 
 def read_json(path: Path) -> dict:
     """Reads a JSON object."""
-    try:
+    with reading(path):
         data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise refuse("path", str(path), "an existing file; a saved run has run.json") from error
-    except (OSError, ValueError) as error:
-        raise BayesticketError(f"{path}: not readable as JSON ({error}); accepted: a run.json written whole") from error
-    if not isinstance(data, dict):
-        raise BayesticketError(f"{path}: not a JSON object; accepted: a run.json")
-    return data
+        if not isinstance(data, dict):
+            raise refuse("content", data, "a JSON object")
+        return data
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
@@ -57,20 +97,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Reads named tensors and the note that goes with them."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise refuse("path", str(path), "an existing safetensors file") from error
-    except (SafetensorError, OSError, RuntimeError) as error:
-        raise BayesticketError(f"{path}: truncated or not a safetensors file ({error})") from error
+    with reading(path), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+def require_path(field: str, path: object, accepted: str) -> Path:
+    """Refuses what is no path."""
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise refuse(field, path, accepted)
+    return Path(path).expanduser()
 
 
 def require_directory(field: str, path: object) -> Path:
     """Refuses a path that cannot become a directory to write to, without creating anything."""
-    if not isinstance(path, str | os.PathLike) or not str(path):
-        raise refuse(field, path, "the path of a directory")
-    directory = Path(path).expanduser()
+    directory = require_path(field, path, "the path of a directory")
     nearest = next(place for place in (directory, *directory.absolute().parents) if place.exists())
     if not nearest.is_dir():
         raise refuse(field, str(path), f"a directory that can be written to; {str(nearest)!r} is a file")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedTransformer
 
 from bayesticket.errors import BayesticketError, refuse_name
-from bayesticket.model import foreign_hooks, own_hooks, unusual_setting
+from bayesticket.model import foreign_hooks, has_hooks, own_hooks, unusual_setting
 
 FAST_HOOKS = (
     "blocks.0.attn.hook_attn_scores",
@@ -59,6 +59,9 @@ class RowLayout:
         self.index = index
 
         constant = (index == index[:1]).all(0)
+        constant[0] &= ~constant.all()  # embedding bags must not be empty
+        constant[0] &= ~constant.all()  # embedding bags must not be empty
+        constant[0] &= ~constant.all()  # embedding bags must not be empty
         self.varying_positions = None if not constant.any() else torch.nonzero(~constant)[:, 0]
         self.constant_positions = torch.nonzero(constant)[:, 0]
         self.constant_rows = index[0, constant]
@@ -147,7 +150,8 @@ def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: 
 def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, "n d_vocab_out"]:
     """The logits at the last position of every sequence, equal to `model(tokens)[:, -1]`.
 
-    A pure function of the model's parameters and its mounted hooks, without branches on values.
+    A pure function of the model's parameters and its mounted hooks, without branches on values. It can be
+    differentiated once; second derivatives need the full forward.
     """
     block, attention, hook = model.blocks[0], model.blocks[0].attn, model.hook_dict
     stream = model.embed.W_E[layout.tokens] + model.pos_embed.W_pos[layout.positions]
@@ -163,7 +167,7 @@ def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, 
     scores = hook["blocks.0.attn.hook_attn_scores"](scores)
     pattern = hook["blocks.0.attn.hook_pattern"](scores.softmax(-1)).squeeze(2)
 
-    if model.cfg.n_heads == 1 and not hook["blocks.0.attn.hook_z"].fwd_hooks:
+    if model.cfg.n_heads == 1 and not has_hooks(hook["blocks.0.attn.hook_z"]):
         # W_O commutes with the mixing of rows, and there are fewer rows than sequences.
         attention_out = _MixRows.apply(value @ attention.W_O, pattern, layout) + attention.b_O
     else:
@@ -208,14 +212,17 @@ def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:
 
 
 def choose_forward(
-    forward: Literal["auto", "fast", "full"], model: HookedTransformer, names: Iterable[str] = ()
+    forward: Literal["auto", "fast", "full"],
+    model: HookedTransformer,
+    names: Iterable[str] = (),
+    reasons: Iterable[str | None] = (),
 ) -> Literal["fast", "full"]:
-    """Settles which forward to use; says so where "auto" has to fall back to the full one."""
+    """Settles which forward to use; says so where "auto" has to fall back to the full one, for one of the reasons."""
     if forward not in FORWARDS:
         raise refuse_name("forward", forward, FORWARDS)
     if forward == "full":
         return "full"
-    reason = why_full(model, names)
+    reason = why_full(model, names) or next((given for given in reasons if given is not None), None)
     if reason is None:
         return "fast"
     if forward == "fast":

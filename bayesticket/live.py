@@ -10,11 +10,11 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
-from bayesticket.errors import BayesticketError, refuse
+from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.interventions.base import Context, Intervention, as_recipe, require_one_replacement
 from bayesticket.model import NamedHook, mounted, require_firing
 from bayesticket.spec import snake_case
-from bayesticket.tasks import Examples
+from bayesticket.tasks import Examples, require_informative_rows, require_seed
 
 
 class Live:
@@ -22,7 +22,8 @@ class Live:
 
     Inside the context the model runs with the recipe's edits. `penalty()` is what to add to the loss after a forward
     pass, `project()` what to call after an optimiser step. Entering for the first time projects the weights once.
-    Recipes with schedules need `live.epoch` set in every epoch.
+    Recipes with schedules need `live.epoch` set in every epoch; with minibatches, `live.select(index)` says on which
+    examples of the batch the model runs next.
 
     >>> import torch.nn.functional as F
     >>> from bayesticket.interventions import KLPrior, NormMatch
@@ -37,27 +38,28 @@ class Live:
     ...     loss.backward(); optimiser.step(); optimiser.zero_grad(); live.project()
     """
 
-    def __init__(self, recipe: Intervention, model: HookedTransformer, batch: Examples, *, seed: int = 0):
-        if not isinstance(batch, Examples):
-            raise refuse("batch", batch, "half of a split: split.train or split.test")
+    def __init__(self, recipe: Intervention, model: HookedTransformer, batch: Examples, *, seed: int | None = None):
         require_readable(model, batch)
+        if seed is not None:
+            require_seed(seed)
         self.parts = as_recipe(recipe).parts
         require_one_replacement(self.parts, batch.n_positions)
         self.model = model
         self.context = Context(batch, model, seed=seed)
         self._names = term_names(self.parts)
-        self._read: list[dict[str, Tensor]] = [{} for _ in self.parts]
+        # What is read with gradients on is kept apart, so that a look without them in between takes nothing away.
+        self._read: dict[bool, list[dict[str, Tensor]]] = {mode: [{} for _ in self.parts] for mode in (True, False)}
         self._stack: ExitStack | None = None
         self._projected = False
         for part in self.parts:
             part.check(self.context)
         self.edits: list[NamedHook] = []
         self.hooks: list[NamedHook] = []
-        for part, read in zip(self.parts, self._read, strict=True):
+        for place, part in enumerate(self.parts):
             edits = part.edits(self.context)
             self.edits += edits
             # A part reads what the parts to its left have made of an activation.
-            self.hooks += [*edits, *((name, reader(read)) for name in part.reads())]
+            self.hooks += [*edits, *((name, self._reader(place)) for name in part.reads())]
             if names := [*(name for name, _ in edits), *part.reads()]:
                 require_firing(model, batch.tokens, names, type(part).__name__)
 
@@ -66,6 +68,21 @@ class Live:
         """The hook points that the recipe uses."""
         return [name for name, _ in self.hooks]
 
+    def reasons(self) -> list[str]:
+        """Why the query-only forward cannot serve the recipe, beside the hook points it uses."""
+        given = (part.why_full(self.context.batch.n_positions) for part in self.parts)
+        return [reason for reason in given if reason is not None]
+
+    def select(self, index: Tensor | None) -> None:
+        """Says that the model runs on these examples of the batch next; None is all of them."""
+        self.context.select(index)
+
+    def _reader(self, place: int):
+        def read(tensor: Tensor, hook: HookPoint) -> None:
+            self._read[torch.is_grad_enabled()][place][str(hook.name)] = tensor
+
+        return read
+
     @property
     def epoch(self) -> int | None:
         """The epoch that schedules go by."""
@@ -73,6 +90,7 @@ class Live:
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
+        require_integer("epoch", epoch, least=0)
         self.context.epoch = epoch
 
     def __enter__(self) -> "Live":
@@ -93,7 +111,7 @@ class Live:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         stack, self._stack = self._stack, None
-        for read in self._read:
+        for read in (*self._read[True], *self._read[False]):
             read.clear()  # so that no graph outlives the context
         if stack is not None:
             stack.close()
@@ -102,7 +120,7 @@ class Live:
         """The terms to add to the loss, by name, from the last forward pass."""
         terms = {}
         self.context.draws = 0
-        for name, part, read in zip(self._names, self.parts, self._read, strict=True):
+        for name, part, read in zip(self._names, self.parts, self._read[torch.is_grad_enabled()], strict=True):
             ordered = {hook: self._activation(hook, read, part) for hook in part.reads()}
             term = part.penalty(self.context, ordered)
             if term is not None:
@@ -121,7 +139,9 @@ class Live:
 
     def _project(self) -> None:
         self._projected = True
-        for part in self.parts:
+        projecting = [part for part in self.parts if type(part).project is not Intervention.project]
+        # A second sweep where there are several: a later one may have undone what an earlier one had set up.
+        for part in projecting * (2 if len(projecting) > 1 else 1):
             part.project(self.context)
 
     def _activation(self, hook: str, read: dict[str, Tensor], part: Intervention) -> Tensor:
@@ -138,13 +158,18 @@ class Live:
         return read[hook]
 
 
-def require_readable(model: object, batch: Examples) -> None:
-    """Refuses what is no HookedTransformer, or one with too few positions or tokens for the sequences of a batch."""
+def require_readable(model: object, batch: object) -> None:
+    """Refuses what is no HookedTransformer, no batch, or does not go together."""
     if not isinstance(model, HookedTransformer):
         raise refuse("model", model, "a HookedTransformer")
+    if not isinstance(batch, Examples):
+        raise refuse("batch", batch, "half of a split: split.train or split.test")
+    if len(batch) == 0:
+        raise refuse("batch", batch, "at least one example")
+    require_informative_rows(batch.informative)
     if model.cfg.n_ctx < batch.n_positions:
         raise refuse("batch", f"{batch.n_positions} positions", f"at most the model's {model.cfg.n_ctx}")
-    if len(batch) and not 0 <= (token := int(batch.tokens.max())) < model.cfg.d_vocab:
+    if not 0 <= (token := int(batch.tokens.max())) < model.cfg.d_vocab:
         raise refuse("batch", f"token {token}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
 
 

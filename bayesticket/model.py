@@ -4,7 +4,9 @@ Everything the library needs of TransformerLens passes through here: how a model
 hook points are called, how hooks are mounted and taken off again.
 """
 
+import threading
 import warnings
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -19,7 +21,7 @@ from transformer_lens.hook_points import HookPoint
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer, require_number
 from bayesticket.spec import Spec
-from bayesticket.tasks import AbstractTask
+from bayesticket.tasks import AbstractTask, require_seed
 
 HookFunction = Callable[..., Tensor | None]
 """A function `(tensor, hook)` that returns the edited tensor, or None to leave it."""
@@ -51,6 +53,13 @@ def residual_name(layer: int) -> str:
 def mlp_pre_name(layer: int) -> str:
     """Where what the MLP's ReLU is given passes: `(batch, position, d_mlp)`."""
     return f"blocks.{layer}.mlp.hook_pre"
+
+
+def existing_parameters(parameters: Iterable[str], layer: int, names: Iterable[str]) -> list[str]:
+    """Full names of a layer's attention parameters, those of grouped queries where the model has them (`_W_K`)."""
+    known = set(parameters)
+    pairs = ((attention_parameter(layer, name), attention_parameter(layer, f"_{name}")) for name in names)
+    return [grouped if plain not in known and grouped in known else plain for plain, grouped in pairs]
 
 
 def attention_parameter(layer: int, name: str) -> str:
@@ -96,6 +105,12 @@ class Architecture(Spec):
         if self.normalization_type not in NORMALIZATIONS:
             raise refuse("normalization_type", self.normalization_type, f"one of {NORMALIZATIONS}")
         require_number("init_scale", self.init_scale, above=0)
+        for name in ("residual", "biases"):
+            if not isinstance(getattr(self, name), bool):
+                raise refuse(name, getattr(self, name), "True or False")
+        for name in ("residual", "biases"):
+            if not isinstance(getattr(self, name), bool):
+                raise refuse(name, getattr(self, name), "True or False")
 
     @property
     def d_head(self) -> int:
@@ -150,7 +165,12 @@ def build(
     device: str | torch.device = "cpu",
 ) -> HookedTransformer:
     """Builds the model of an `Architecture`; the weights depend on the seed alone, and on nothing global."""
-    require_integer("seed", seed, least=0)
+    if not isinstance(task, AbstractTask):
+        raise refuse("task", task, "a task, such as ModularAddition(p=113)")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise refuse("dtype", dtype, "a floating-point dtype, such as torch.float32")
+    require_device("device", device)
+    require_seed(seed)
     config = {
         "n_layers": 1,
         "d_model": architecture.d_model,
@@ -173,6 +193,14 @@ def build(
     move(model, dtype)
     _equip(model, architecture)
     return move(model, device)
+
+
+def require_device(field: str, device: object) -> None:
+    """Refuses what torch does not take for a device here."""
+    try:
+        torch.empty(0, device=device)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise refuse(field, device, "a device that torch can use here") from error
 
 
 def move(model: HookedTransformer, place: str | torch.device | torch.dtype) -> HookedTransformer:
@@ -230,15 +258,18 @@ def linear_attention(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor,
 
 def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> list[NamedHook]:
     """Hooks that replace a layer's softmax by `linear_attention`, for all heads or the given ones."""
-    kept: dict[str, Tensor] = {}
+    kept = threading.local()  # copies of a model share its hooks, and may run in different threads
 
     def keep_scores(scores: Tensor, hook: HookPoint) -> None:
-        kept["scores"] = scores
+        kept.scores = scores
 
     def replace_pattern(pattern: Tensor, hook: HookPoint) -> Tensor:
-        linear = linear_attention(kept.pop("scores"))
+        linear = linear_attention(kept.scores)
+        del kept.scores
         if head is None:
             return linear
+        if max(head) >= pattern.shape[1]:
+            raise refuse("LinearAttention.head", max(head), f"a head, 0 to {pattern.shape[1] - 1}")
         pattern = pattern.clone()
         pattern[:, list(head)] = linear[:, list(head)]
         return pattern
@@ -257,13 +288,15 @@ def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = 
 
 
 def _pass_only(source: str, destination: str) -> list[NamedHook]:
-    kept: dict[str, Tensor] = {}
+    kept = threading.local()
 
     def keep(tensor: Tensor, hook: HookPoint) -> None:
-        kept["output"] = tensor
+        kept.output = tensor
 
     def replace(tensor: Tensor, hook: HookPoint) -> Tensor:
-        return kept.pop("output")
+        output = kept.output
+        del kept.output
+        return output
 
     return [(source, keep), (destination, replace)]
 
@@ -325,10 +358,8 @@ def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str
         if name not in model.hook_dict:
             raise refuse_name(f"{reader} reads a hook", name, model.hook_dict)
     fired: set[str] = set()
-    with (
-        mounted(model, [(name, lambda tensor, hook: fired.add(str(hook.name))) for name in names]),
-        torch.no_grad(),
-    ):
+    probes = [(name, lambda tensor, hook: fired.add(str(hook.name))) for name in names]
+    with _bare(model), mounted(model, probes), torch.no_grad():
         model(tokens[:1])
     if silent := [name for name in names if name not in fired]:
         raise refuse(
@@ -336,6 +367,19 @@ def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str
             silent[0],
             "a hook point that fires; this one is switched off in the model's cfg",
         )
+
+
+@contextmanager
+def _bare(model: HookedTransformer) -> Iterator[None]:
+    """Takes all hooks off the hook points, so that a trial run means nothing to them, and puts them back."""
+    kept = {point: point._forward_hooks for point in model.hook_dict.values()}
+    try:
+        for point in kept:
+            point._forward_hooks = OrderedDict()
+        yield
+    finally:
+        for point, hooks in kept.items():
+            point._forward_hooks = hooks
 
 
 def require_layer(model: HookedTransformer, layer: int, field: str) -> None:
@@ -393,16 +437,27 @@ def attention_scale(model: HookedTransformer, layer: int) -> float:
 
 
 def own_hooks(model: HookedTransformer) -> list[str]:
-    """Names of the hook points that carry hooks, permanent or not."""
-    return list(model.list_hooks())
+    """Names of the hook points that carry hooks of any kind, permanent or not."""
+    return [name for name, point in model.hook_dict.items() if has_hooks(point)]
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module carries a hook, TransformerLens' or PyTorch's own, forward or backward."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def architecture_hooks(architecture: Architecture) -> list[str]:
+    """Names of the hook points on which an architecture's permanent hooks sit."""
+    linear = [] if architecture.attention == "softmax" else linear_attention_hooks(0)
+    return [name for name, _ in [*linear, *([] if architecture.residual else no_residual_hooks(0))]]
 
 
 def foreign_hooks(model: HookedTransformer) -> str | None:
     """A module other than a hook point that carries a PyTorch hook, or None."""
     for name, module in model.named_modules():
-        if isinstance(module, HookPoint):
-            continue
-        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        if not isinstance(module, HookPoint) and has_hooks(module):
             return name
     return None
 
@@ -456,6 +511,16 @@ _FREE = {
 }
 
 
+_NOT_DESCRIBED = {
+    *("device", "n_devices", "n_params", "seed", "init_weights"),  # how a model was made, not what it is
+    "dtype",  # the weights have it
+    *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
+    # What could make reading a file fetch or run something; the models here read tokens, not text.
+    *("tokenizer_name", "tokenizer_prepends_bos", "default_prepend_bos", "trust_remote_code"),
+    *("load_in_4bit", "quantization_method"),
+}
+
+
 def unusual_setting(model: HookedTransformer) -> str | None:
     """A setting by which a model differs from the plain one-layer transformer in more than its sizes, or None."""
     given, plain = model.cfg.to_dict(), _PLAIN.to_dict()
@@ -473,7 +538,7 @@ def describe_model(model: HookedTransformer) -> dict:
     >>> from bayesticket.symbolic import ModularAddition
     >>> model = build_model(ModularAddition(p=7), d_model=8, residual=False)
     >>> sorted(describe_model(model))
-    ['architecture', 'config']
+    ['architecture', 'config', 'frozen', 'own_hooks']
     """
     config = {}
     for name, value in model.cfg.to_dict().items():
@@ -481,27 +546,47 @@ def describe_model(model: HookedTransformer) -> dict:
             value = str(value).removeprefix("torch.")
         elif hasattr(value, "item"):  # numpy scalars
             value = value.item()
-        if name not in ("device", "n_params", "seed", "init_weights"):  # how it was made, not what it is
+        if name not in _NOT_DESCRIBED:
             config[name] = value
     architecture = getattr(model, "architecture", None)
-    return {"config": config, "architecture": asdict(architecture) if architecture else None}
+    frozen = sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    return {
+        "config": config,
+        "architecture": asdict(architecture) if architecture else None,
+        "frozen": frozen,
+        "own_hooks": unexplained_hooks(model),
+    }
+
+
+def unexplained_hooks(model: HookedTransformer) -> list[str]:
+    """Names of the modules that carry more hooks than the model's architecture has put there; no file holds those."""
+    architecture = getattr(model, "architecture", None)
+    explained = Counter(architecture_hooks(architecture) if architecture else ())
+    return sorted(name for name, module in model.named_modules() if _count_hooks(module) > explained[name])
+
+
+def _count_hooks(module: nn.Module) -> int:
+    forward = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return forward + len(module._backward_hooks) + len(module._backward_pre_hooks)
 
 
 def rebuild_model(
     description: dict, weights: dict[str, Tensor], device: str | torch.device = "cpu"
 ) -> HookedTransformer:
-    """Builds the model of `describe_model` and gives it its weights."""
-    config = dict(description["config"])
-    dtype = getattr(torch, config["dtype"], None)
-    known = {field.name for field in fields(HookedTransformerConfig)}
+    """Builds the model of `describe_model` and gives it its weights; hooks of its own cannot be rebuilt."""
+    config, dtype = dict(description["config"]), next(iter(weights.values())).dtype
+    known = {field.name for field in fields(HookedTransformerConfig)} - _NOT_DESCRIBED
     if unknown := sorted(set(config) - known):
         raise refuse_name("model.config", unknown[0], sorted(known))
-    if not isinstance(dtype, torch.dtype):
-        raise refuse("model.config.dtype", config["dtype"], "the name of a torch dtype")
     model = hooked_transformer(config | {"dtype": dtype, "seed": None, "init_weights": False}, seed=0, device="cpu")
     if description["architecture"] is not None:
         _equip(model, Architecture(**description["architecture"]))
     load_parameters(model, weights)
+    parameters = dict(model.named_parameters())
+    if unknown := sorted(set(description["frozen"]) - set(parameters)):
+        raise refuse_name("model.frozen", unknown[0], parameters)
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name not in description["frozen"])
     return move(model, device)
 
 

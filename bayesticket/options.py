@@ -1,7 +1,10 @@
 """Options of the command line: from flags, and for training also from a TOML file."""
 
+import io
+import sys
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -10,8 +13,9 @@ from typing import TypeVar, get_args
 import tyro
 
 from bayesticket.config import TrainConfig
-from bayesticket.errors import refuse, refuse_name
+from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.expressions import parse_intervention, parse_spec
+from bayesticket.files import one_line, require_path
 from bayesticket.interventions.base import Intervention
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture
@@ -39,12 +43,29 @@ def read_train_options(arguments: Sequence[str]) -> tuple[TrainOptions, str | No
     """The options of `bayesticket train`, and the text of the TOML file they were read from, if any."""
     path, rest = _take_config(list(arguments))
     if path is None:
-        return read_options(TrainOptions, "train", rest), None
+        return _in_our_words(lambda: read_options(TrainOptions, "train", rest)), None
     try:
         text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise refuse("--config", str(path), f"a TOML file that can be read ({error.strerror})") from error
-    return read_options(TrainOptions, "train", rest, default=_from_toml(text, path)), text
+    except (OSError, UnicodeError) as error:
+        raise refuse("--config", str(path), f"a TOML file that can be read ({one_line(error)})") from error
+    default = _from_toml(text, path)
+    return _in_our_words(lambda: read_options(TrainOptions, "train", rest, default=default)), text
+
+
+def _in_our_words(read: Callable[[], T]) -> T:
+    """What is read, or the library's own error where tyro would show it in a box."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return read()
+    except SystemExit as stop:
+        reason: BaseException | None = stop
+        while reason is not None:
+            if isinstance(reason, BayesticketError):
+                raise reason from None
+            reason = reason.__cause__ or reason.__context__
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
 
 
 def read_options(command: Callable[..., T], name: str, arguments: Sequence[str], default: T | None = None) -> T:
@@ -75,7 +96,8 @@ def _from_toml(text: str, path: Path) -> TrainOptions:
         if name not in known:
             raise refuse_name(f"{path}: key", name, [*known, "store", "checkpoint_every"])
     if "store" in keeping:
-        keeping["store"] = Path(keeping["store"])
+        keeping["store"] = require_path(f"{path}: store", keeping["store"], "the path of a directory, as text")
+    require_integer(f"{path}: checkpoint_every", keeping.get("checkpoint_every", 1), least=1)
     # TrainConfig checks every value itself, and says what it accepts.
     config = TrainConfig(**{name: _typed(name, value) for name, value in given.items()})  # type: ignore[arg-type]
     return TrainOptions(config=config, **keeping)

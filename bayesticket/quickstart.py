@@ -38,7 +38,7 @@ class Quickstart:
 
 
 def quickstart(
-    out: str | os.PathLike[str] = "quickstart",
+    out: Path | str = Path("quickstart"),
     *,
     epochs: int = 8_000,
     seed: int = 0,
@@ -50,6 +50,14 @@ def quickstart(
 
     The runs are kept in `out/runs`, and `out/index.html` shows them. What is complete there is not trained again, and
     what was interrupted goes on where it was. Ctrl-C ends the program, with a line on how to continue.
+
+    Args:
+        out: Directory for the runs and the page.
+        epochs: Most epochs to train; a run ends earlier, some time after it has grokked.
+        seed: Decides initialisation and split, the same for all three runs.
+        p: The modulus of the addition.
+        workers: Processes to train in, one thread each.
+        open_browser: Show the page in a browser at the end.
     """
     require_integer("workers", workers, least=1)
     directory = prepare_directory("out", out)

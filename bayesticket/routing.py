@@ -5,7 +5,7 @@
 | `"oracle"` | uniform over the informative positions, `α*_i = 1/k` for `i ∈ S` (Section 4.1) |
 | `"adversarial"` | uniform over the distractors |
 | `"uniform"` | uniform over all positions |
-| `"shifted"` | the oracle moved along the sequence: as sparse as it, and wrong |
+| `"shifted"` | the oracle moved along each sequence: as sparse as it, and as wrong as a shift can be |
 | `Permuted(target)` | another target with its positions, or its examples, permuted |
 | a tensor `(T,)`, `(n, T)` or `(n, heads, T)` | itself |
 | a HookedTransformer, a Run, or the path of a saved one | the attention of that teacher on the same tokens |
@@ -65,14 +65,13 @@ Target = str | Tensor | HookedTransformer | Permuted | Taught | Path
 
 def as_target(field: str, given: object) -> Target:
     """Checks what is given for a target as far as that is possible without data; a run becomes its model."""
-    if isinstance(given, str) and not (Path(given) / "run.json").is_file():
-        if given not in NAMES:
-            raise refuse_name(
-                field, given, (*NAMES, "a tensor", "a HookedTransformer", "a Run or where one is saved", "Permuted(…)")
-            )
+    if isinstance(given, str) and given in NAMES:
         return given
+    if isinstance(given, str) and not _holds_run(given):
+        others = ("a tensor", "a HookedTransformer", "a Run or where one is saved", "Permuted(…)")
+        raise refuse_name(field, given, (*NAMES, *others))
     if isinstance(given, Tensor):
-        return _require_distributions(field, given)
+        return _require_distributions(field, given).clone()  # so that later changes to what was given change nothing
     if isinstance(given, str | Path):
         from bayesticket.run import Run  # a run is made of interventions, so it cannot be imported above
 
@@ -83,8 +82,15 @@ def as_target(field: str, given: object) -> Target:
     raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
 
 
+def _holds_run(path: str) -> bool:
+    try:
+        return (Path(path) / "run.json").is_file()
+    except OSError:  # a name that no path can have
+        return False
+
+
 def _require_distributions(field: str, target: Tensor) -> Tensor:
-    if target.ndim not in (1, 2, 3) or not target.dtype.is_floating_point:
+    if target.ndim not in (1, 2, 3) or not target.dtype.is_floating_point or target.numel() == 0:
         raise refuse(
             field,
             f"{target.dtype} {tuple(target.shape)}",
@@ -123,6 +129,8 @@ def resolve(
 def _fit(target: Tensor, examples: Examples) -> Tensor:
     shaped = target[None, None] if target.ndim == 1 else target[:, None] if target.ndim == 2 else target
     n, n_positions = examples.tokens.shape
+    if examples.origin is not None and len(shaped) == examples.n_whole != 1:
+        shaped = shaped.to(examples.origin.device)[examples.origin]  # a row for each of the task's examples
     if shaped.shape[-1] != n_positions or shaped.shape[0] not in (1, n):
         raise refuse(
             "target",
@@ -154,12 +162,12 @@ def uniform(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
 
 
 def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """The oracle moved cyclically by the least number of positions that makes it overlap itself least."""
-    shifts = range(1, informative.shape[-1])
-    if not shifts:
+    """The oracle moved cyclically, in each sequence by the least number of positions that overlaps it least."""
+    if informative.shape[-1] < 2:
         raise refuse("target", "shifted", "sequences of at least two positions")
-    overlap = [(informative & informative.roll(shift, -1)).sum().item() for shift in shifts]
-    return uniform_over(informative.roll(shifts[overlap.index(min(overlap))], -1), torch.float64)
+    moved = torch.stack([informative.roll(shift, -1) for shift in range(1, informative.shape[-1])])
+    best = (moved & informative).sum(-1).argmin(0)
+    return uniform_over(moved[best, torch.arange(len(informative), device=informative.device)], torch.float64)
 
 
 _NAMED = {"oracle": oracle, "adversarial": adversarial, "uniform": uniform, "shifted": shifted}
@@ -172,7 +180,7 @@ def _permute(spec: Permuted, target: Tensor, n: int) -> Tensor:
             raise refuse("along", "examples", "a target that differs between examples; here all of them share it")
         return target[torch.randperm(n, generator=generator).to(target.device)]
     target = target.expand(n, *target.shape[1:])
-    order = torch.rand(n, 1, target.shape[-1], generator=generator).argsort(-1).to(target.device)
+    order = torch.rand(n, 1, target.shape[-1], generator=generator, dtype=torch.float64).argsort(-1).to(target.device)
     return target.gather(-1, order.expand_as(target))
 
 
@@ -180,7 +188,8 @@ def _teach(
     teacher: HookedTransformer, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
 ) -> Tensor:
     n_positions, largest = examples.tokens.shape[1], int(examples.tokens.max())
-    if teacher.cfg.n_ctx < n_positions:
+    built_for = teacher.cfg.n_ctx if hasattr(teacher, "architecture") else n_positions
+    if teacher.cfg.n_ctx < n_positions or built_for != n_positions:
         raise refuse("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
     if teacher.cfg.d_vocab <= largest:
         raise refuse("teacher", f"a model with {teacher.cfg.d_vocab} tokens", f"one that knows token {largest}")

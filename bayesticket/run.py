@@ -1,6 +1,9 @@
 """A training run: its configuration, its curves and its weights."""
 
+import math
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +16,14 @@ from transformer_lens import HookedTransformer
 from bayesticket.config import TrainConfig
 from bayesticket.errors import BayesticketError, brief, refuse, refuse_name, require_number
 from bayesticket.files import (
+    is_partial,
     prepare_directory,
     read_json,
     read_tensors,
+    reading,
+    remove_partials,
+    require_directory,
+    require_path,
     versions,
     write_atomically,
     write_json,
@@ -27,8 +35,9 @@ from bayesticket.serial import JSON, describe, restore
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from bayesticket.phases import Phases
+
 FORMAT = 1
-FILES = ("run.json", "curves.parquet", "weights.safetensors", "tensors.safetensors", "checkpoint.safetensors")
 Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
 COMPLETE: tuple[Status, ...] = ("finished", "stopped")
 """A run is complete when it has gone through all its epochs, or has stopped after grokking."""
@@ -56,24 +65,35 @@ class Run:
     """Wall-clock time of the training."""
     made_with: dict[str, str] | None = None
     """Versions, threads, and which forward was used."""
+    source: Path | None = None
+    """The directory that it was loaded from, if any; what is wrong with it is said of its files."""
 
     @cached_property
     def config(self) -> TrainConfig:
         """The configuration."""
-        return restore_config(self.description, self.tensors)
+        with self._reading("run.json"):
+            return restore_config(self.description, self.tensors)
 
     @cached_property
     def model(self) -> HookedTransformer:
-        """A HookedTransformer with the trained weights, as it was built, without the intervention's hooks."""
+        """A HookedTransformer with the trained weights, as it was built.
+
+        It is without the hooks of the intervention, and without those that a model given to `train` had of its own.
+        """
         given = self.description["model"]
         if isinstance(given, dict) and given.get("type") == "HookedTransformer":
-            return rebuild_model(given, self.weights)
-        architecture = self.config.model
-        assert isinstance(architecture, Architecture)
-        dtype = next(iter(self.weights.values())).dtype
-        model = build(architecture, self.config.task, dtype=dtype)
-        load_parameters(model, self.weights)
-        return model
+            with self._reading():
+                return rebuild_model(given, self.weights)
+        config = self.config
+        with self._reading("weights.safetensors"):
+            assert isinstance(config.model, Architecture)
+            dtype = next(iter(self.weights.values())).dtype
+            model = build(config.model, config.task, dtype=dtype)
+            load_parameters(model, self.weights)
+            return model
+
+    def _reading(self, name: str = "") -> AbstractContextManager[None]:
+        return nullcontext() if self.source is None else reading(self.source / name)
 
     def grok_epoch(self, threshold: float = 0.99) -> int | None:
         """The first recorded epoch at which test accuracy reaches the threshold, or None when it never did."""
@@ -85,8 +105,16 @@ class Run:
 
     def _first_epoch(self, curve: str, threshold: float) -> int | None:
         require_number("threshold", threshold, above=0.0)
+        if curve not in self.curves:  # the run failed before its first record
+            return None
         reached = (self.curves[curve] >= threshold).to_numpy()
         return int(self.curves.index[reached.argmax()]) if reached.any() else None
+
+    def phases(self) -> "Phases":
+        """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.phases`."""
+        from bayesticket.phases import phases
+
+        return phases(self)
 
     def plot(self) -> "go.Figure":
         """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""
@@ -107,17 +135,34 @@ class Run:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the run into a directory that is new, empty, or holds this very run; returns the directory.
 
-        `run.json` is written last and vouches for the rest: configuration, curves (`curves.parquet`), weights
-        (`weights.safetensors`), and the tensors that the configuration refers to (`tensors.safetensors`).
+        The rest are curves (`curves.parquet`), weights (`weights.safetensors`), and the tensors that the configuration
+        refers to (`tensors.safetensors`); until all is written, `run.json` calls the run "running". A directory that
+        holds more of this run than there is to save is refused.
         """
-        directory = prepare_directory("path", path)
+        directory = require_directory("path", path)
         require_same_run("path", directory, self.description)
+        stored = read_header(directory) if (directory / "run.json").exists() else None
+        if stored is not None:
+            self._require_no_loss(directory, stored)
+        prepare_directory("path", directory)
+        remove_partials(directory)
+        if stored is None or stored["status"] not in COMPLETE:  # a complete run is saved over itself
+            write_json(directory / "run.json", self.header() | {"status": "running"})
         if self.tensors:
             write_tensors(directory / "tensors.safetensors", self.tensors)
         write_atomically(directory / "curves.parquet", lambda file: self.curves.to_parquet(file))
         write_tensors(directory / "weights.safetensors", self.weights)
         write_json(directory / "run.json", self.header())
         return directory
+
+    def _require_no_loss(self, directory: Path, stored: dict) -> None:
+        less_complete = stored["status"] in COMPLETE and self.status not in COMPLETE
+        if less_complete or stored["epoch"] > self.epoch:
+            raise BayesticketError(
+                f"path: got {str(directory)!r}, which holds {stored['epoch']:,} epochs of this run "
+                f"({stored['status']}); accepted: a directory without it, as there are {self.epoch:,} to save "
+                f"({self.status})"
+            )
 
     def header(self) -> dict[str, object]:
         """What `run.json` holds."""
@@ -136,23 +181,21 @@ class Run:
 
         A run whose configuration names a class of yours loads without it, except for `config`.
         """
-        if not isinstance(path, str | os.PathLike):
-            raise refuse("path", path, "the directory of a saved run")
-        directory = Path(path).expanduser()
+        directory = require_path("path", path, "the directory of a saved run")
         header = read_header(directory)
         if header["status"] == "running":
             raise BayesticketError(f"{directory}: got a run that is not finished; accepted: bt.resume({str(path)!r})")
-        tensors = read_tensors(directory / "tensors.safetensors")[0] if _needs_tensors(header["config"]) else {}
         weights, _ = read_tensors(directory / "weights.safetensors")
         return cls(
             description=header["config"],
-            tensors=tensors,
+            tensors=read_tensors_of(directory, header),
             weights=weights,
             curves=_read_curves(directory / "curves.parquet"),
             epoch=header["epoch"],
             status=header["status"],
             seconds=header["seconds"],
             made_with=header["made_with"],
+            source=directory,
         )
 
 
@@ -172,6 +215,26 @@ def describe_config(config: TrainConfig) -> tuple[dict[str, JSON], dict[str, Ten
     return description, tensors
 
 
+def _is_amount(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < math.inf
+
+
+_HEADER: dict[str, Callable[[object], bool]] = {
+    "status": lambda given: isinstance(given, str),
+    "epoch": lambda given: _is_amount(given) and isinstance(given, int),
+    "seconds": _is_amount,
+    "made_with": lambda given: isinstance(given, dict),
+    "config": lambda given: isinstance(given, dict),
+}
+
+
+def read_tensors_of(directory: Path, header: dict) -> dict[str, Tensor]:
+    """The tensors that the configuration of a saved run refers to."""
+    with reading(directory / "run.json"):
+        needed = _needs_tensors(header["config"])
+    return read_tensors(directory / "tensors.safetensors")[0] if needed else {}
+
+
 def read_header(directory: Path) -> dict:
     """Reads and checks a run's `run.json`."""
     path = directory / "run.json"
@@ -180,12 +243,9 @@ def read_header(directory: Path) -> dict:
     header = read_json(path)
     if header.get("format") != FORMAT:
         raise BayesticketError(f"{path}: got format {header.get('format')!r}; accepted: a run.json of format {FORMAT}")
-    kinds = {"status": str, "epoch": int, "seconds": int | float, "made_with": dict, "config": dict}
-    for name, kind in kinds.items():
-        if not isinstance(header.get(name), kind):
-            raise BayesticketError(
-                f"{path}: {name}: got {header.get(name)!r}; accepted: a run.json written by this library"
-            )
+    for name, fits in _HEADER.items():
+        if not fits(header.get(name)):
+            raise refuse(f"{path}: {name}", header.get(name), "a run.json written by this library")
     if header["status"] not in get_args(Status):
         raise refuse_name(f"{path}: status", header["status"], get_args(Status))
     if header["config"].get("type") != "TrainConfig":
@@ -207,7 +267,7 @@ def require_same_run(field: str, directory: Path, description: dict[str, JSON]) 
         return
     if not directory.exists():
         return
-    foreign = [entry.name for entry in directory.iterdir() if entry.name not in FILES]
+    foreign = [entry.name for entry in directory.iterdir() if not is_partial(entry)]
     if foreign:
         raise refuse(
             field, str(directory), f"a new or empty directory, or one that holds this run; it has {foreign[0]!r}"
@@ -215,15 +275,14 @@ def require_same_run(field: str, directory: Path, description: dict[str, JSON]) 
 
 
 def _read_curves(path: Path) -> pd.DataFrame:
-    try:
+    with reading(path):
         curves = pd.read_parquet(path)
-    except FileNotFoundError as error:
-        raise refuse("path", str(path), "an existing parquet file") from error
-    except (OSError, ValueError) as error:
-        raise BayesticketError(f"{path}: truncated or not a parquet file ({error})") from error
-    if curves.index.name != "epoch" or not {"train_accuracy", "test_accuracy"} <= set(curves):
-        raise BayesticketError(f"{path}: got columns {brief(list(curves))}; accepted: the curves of a run, by epoch")
-    return curves
+        kinds = {str(kind) for kind in curves.dtypes}
+        if curves.index.name != "epoch" or curves.index.dtype != "int64" or not kinds <= {"float64"}:
+            raise refuse("columns", dict(curves.dtypes.astype(str)), "the curves of a run, numbers by epoch")
+        if len(curves) and not {"train_accuracy", "test_accuracy"} <= set(curves):
+            raise refuse("columns", list(curves), "the curves of a run, with both accuracies")
+        return curves
 
 
 def _needs_tensors(data: JSON) -> bool:

@@ -60,7 +60,7 @@ def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
         return {name: restore(entry, tensors) for name, entry in data.items()}
     entries = {name: entry for name, entry in data.items() if name != "type"}
     if data["type"] == "HookedTransformer":
-        if missing := [name for name in ("config", "architecture", "weights") if name not in entries]:
+        if missing := [name for name in ("config", "architecture", "frozen", "weights") if name not in entries]:
             raise refuse("HookedTransformer", sorted(entries), f"a description with {missing[0]!r}")
         weights = restore(entries.pop("weights"), tensors)
         return rebuild_model(entries, weights)  # type: ignore[arg-type]

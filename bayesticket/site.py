@@ -43,8 +43,18 @@ class AttentionSite:
 
     def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
         """The attention at this site: its heads, at its query."""
-        rows = pattern[:, :, self.query]
+        rows = pattern[:, :, self.row(pattern)]
         return rows if self.heads is None else rows[:, self.heads]
+
+    def row(self, pattern: Float[Tensor, "n H query key"]) -> int:
+        """Where on the pattern's query axis the site's query is; the query-only forward has the last one alone."""
+        return -1 if pattern.shape[2] == 1 else self.query
+
+    def why_full(self, n_positions: int) -> str | None:
+        """Why the query-only forward does not show this site, or None."""
+        if self.query % n_positions == n_positions - 1:
+            return None
+        return f"{type(self).__name__} looks at query {self.query}, and the query-only forward has the last one alone"
 
     def pattern_names(self) -> tuple[str, ...]:
         """The hook points of the layers' patterns."""

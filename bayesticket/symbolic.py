@@ -233,6 +233,9 @@ class AbstractSymbolicTask(AbstractTask):
             raise refuse("redraw_each_epoch", self.redraw_each_epoch, "True or False")
         if self.redraw_each_epoch and (self.distractors == "constant" or self.layout.n_noise == 0):
             raise refuse("redraw_each_epoch", True, "False, as there are no random distractors to redraw")
+        if self.redraw_each_epoch and self.layout.noise_is_input and self.layout.n_digits < 32:
+            accepted = "False below 32 bits: bits drawn anew would soon repeat the examples held out"
+            raise refuse("redraw_each_epoch", True, accepted)
 
     def _require_samples(self) -> None:
         require_integer("n_samples", self.n_samples, least=1)

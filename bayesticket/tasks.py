@@ -42,6 +42,10 @@ class Examples:
     tokens: Int[Tensor, "n T"]
     targets: Int[Tensor, "n"]
     informative: Bool[Tensor, "n T"]
+    origin: Int[Tensor, "n"] | None = None
+    """Where each example stands among all examples of its task, for halves of a split."""
+    n_whole: int | None = None
+    """How many examples the task has in all."""
 
     @property
     def n(self) -> int:
@@ -60,11 +64,14 @@ class Examples:
 
     def select(self, index: Int[Tensor, "m"] | Bool[Tensor, "n"] | slice) -> "Examples":
         """The examples at `index`, in its order."""
-        return Examples(self.tokens[index], self.targets[index], self.informative[index])
+        origin = None if self.origin is None else self.origin[index]
+        return Examples(self.tokens[index], self.targets[index], self.informative[index], origin, self.n_whole)
 
     def to(self, device: torch.device | str) -> "Examples":
         """The same examples on `device`."""
-        return Examples(self.tokens.to(device), self.targets.to(device), self.informative.to(device))
+        origin = None if self.origin is None else self.origin.to(device)
+        moved = (self.tokens.to(device), self.targets.to(device), self.informative.to(device))
+        return Examples(*moved, origin, self.n_whole)
 
     def __len__(self) -> int:
         return self.n
@@ -129,10 +136,12 @@ class AbstractTask(Spec, abc.ABC):
         require_number("train_fraction", train_fraction, above=0.0, below=1.0)
         require_seed(seed)
         examples = self.examples(seed)
-        _require_informative_rows(examples.informative)
+        require_informative_rows(examples.informative)
         n_train = _n_train(train_fraction, examples.n)
         order = torch.randperm(examples.n, generator=seeded_generator(seed, "split"), device="cpu")
         order = order.to(examples.tokens.device)
+        origin = torch.arange(examples.n, device=order.device)
+        examples = dataclasses.replace(examples, origin=origin, n_whole=examples.n)
         return Split(train=examples.select(order[:n_train]), test=examples.select(order[n_train:]))
 
 
@@ -196,11 +205,14 @@ def _n_train(train_fraction: float, n: int) -> int:
 
 
 def require_seed(seed: int) -> None:
-    """Refuses all but a whole number from 0."""
+    """Refuses all but a whole number from 0 that torch's generators take."""
     require_integer("seed", seed, least=0)
+    if seed >= 2**63:
+        raise refuse("seed", seed, "a whole number below 2**63")
 
 
-def _require_informative_rows(informative: Bool[Tensor, "n T"]) -> None:
+def require_informative_rows(informative: Bool[Tensor, "n T"]) -> None:
+    """Refuses sequences without an informative position."""
     empty = (~informative.any(dim=1)).nonzero()
     if len(empty):
         row = int(empty[0])
@@ -236,7 +248,7 @@ def _informative_rows(given: object, tokens: Int[Tensor, "n T"]) -> Bool[Tensor,
     if tuple(informative.shape) not in ((n_positions,), (n, n_positions)):
         raise refuse("informative", tuple(informative.shape), accepted)
     informative = informative.to(tokens.device).expand(n, n_positions).contiguous()
-    _require_informative_rows(informative)
+    require_informative_rows(informative)
     return informative
 
 

@@ -1,6 +1,7 @@
 """The training loop."""
 
 import copy
+import itertools
 import json
 import logging
 import math
@@ -9,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -19,23 +20,26 @@ from torch import Tensor
 from tqdm import tqdm
 from transformer_lens import HookedTransformer
 
-from bayesticket.config import TrainConfig, config_id, resolve_device
+from bayesticket.config import DTYPES, TrainConfig, description_id, resolve_device
 from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.files import (
     claimed_directory,
-    prepare_directory,
+    one_line,
     read_tensors,
+    reading,
+    remove_partials,
     require_directory,
+    require_path,
     versions,
     write_json,
     write_tensors,
 )
 from bayesticket.forward import RowLayout, choose_forward, task_loss
-from bayesticket.interventions.base import Intervention, as_recipe
+from bayesticket.interventions.base import Intervention, Recipe, as_recipe
 from bayesticket.live import Live
 from bayesticket.measures import DEFAULT_MEASURES, Measure, Observer
 from bayesticket.measures.base import Half, OptimizerStep, run_forward
-from bayesticket.model import Architecture, build, load_parameters, mounted, move, own_hooks
+from bayesticket.model import Architecture, build, load_parameters, mounted, move, unexplained_hooks
 from bayesticket.optim import (
     make_optimizer,
     optimizer_tensors,
@@ -43,28 +47,56 @@ from bayesticket.optim import (
     set_learning_rate,
     warmup_factor,
 )
-from bayesticket.run import COMPLETE, Run, Status, describe_config, read_header, require_same_run, restore_config
+from bayesticket.routing import Permuted
+from bayesticket.run import (
+    COMPLETE,
+    Run,
+    Status,
+    describe_config,
+    read_header,
+    read_tensors_of,
+    require_same_run,
+    restore_config,
+)
 from bayesticket.seeding import seeded_generator
 from bayesticket.tasks import AbstractTask, Examples
 
 log = logging.getLogger("bayesticket")
 Record = dict[str, float]
 Progress = Callable[[int, Mapping[str, float]], None]
-"""Called after every record with the epoch and what was recorded."""
+"""Called after every record with the epoch and what was recorded; a KeyboardInterrupt in it stops as Ctrl-C does."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C; `run` holds what was recorded, and the message where to resume."""
+    """Training was stopped by Ctrl-C; `run` holds what was recorded, and the message says how to continue.
 
-    def __init__(self, message: str, run: Run):
+    `store` is the directory to resume from, or None. As a KeyboardInterrupt it passes by `except Exception`, and
+    ends a script with a traceback; to go on with what there is, catch it by name:
+
+        try:
+            run = bt.train(task)
+        except bt.Interrupted as interrupted:
+            print(interrupted)
+            run = interrupted.run
+    """
+
+    def __init__(self, message: str, run: Run, store: Path | None = None):
         super().__init__(message)
-        self.run = run
+        self.run, self.store = run, store
 
 
 class NonFiniteLoss(BayesticketError):
     """The loss became infinite or undefined; `run` holds everything recorded before."""
 
     def __init__(self, message: str, run: Run | None = None):
+        super().__init__(message)
+        self.run = run
+
+
+class NotSaved(BayesticketError):
+    """The run was trained but could not be saved, as when the disk is full; `run` holds it."""
+
+    def __init__(self, message: str, run: Run):
         super().__init__(message)
         self.run = run
 
@@ -94,7 +126,7 @@ def train(
     grok_threshold: float = 0.99,
     forward: Literal["auto", "fast", "full"] = "auto",
     device: str = "auto",
-    dtype: Literal["float32", "float64"] = "float32",
+    dtype: Literal["float32", "float64"] | None = None,
     loss_dtype: Literal["float32", "float64"] | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 500,
@@ -116,7 +148,7 @@ def train(
         task=task,
         intervention=as_recipe(intervention),
         model=Architecture() if model is None else model,
-        measures=tuple(measures),
+        measures=tuple(measures) if isinstance(measures, Iterable) else measures,
         seed=seed,
         init_seed=init_seed,
         split_seed=split_seed,
@@ -155,21 +187,25 @@ def train_config(
     The text of a file that the options were read from is kept in `run.json`.
     """
     require_integer("checkpoint_every", checkpoint_every, least=1)
+    _require_progress(progress)
+    if not torch.is_grad_enabled():
+        raise refuse("train", "a call with gradients switched off", "one outside torch.no_grad and inference_mode")
     if store is None:
         return Training(config, config_file).run_to_end(None, checkpoint_every, progress)
     directory = require_directory("store", store)
-    description, tensors = describe_config(config)
-    require_same_run("store", directory, description)
-    if (directory / "run.json").exists() and read_header(directory)["status"] in COMPLETE:
+    require_same_run("store", directory, describe_config(config)[0])
+    header = read_header(directory) if (directory / "run.json").exists() else None
+    if header is not None and header["status"] in COMPLETE:
         log.info("%s holds this run, complete; loading it", directory)
         return Run.load(directory)
+    if header is not None and config_file is None:
+        config_file = header["made_with"].get("config_file")
     with claimed_directory("store", directory):
         training = Training(config, config_file)  # refuses what cannot be trained
+    remove_partials(directory)
     if (directory / "checkpoint.safetensors").exists():
         training.restore(directory / "checkpoint.safetensors")
-    elif tensors:
-        write_tensors(directory / "tensors.safetensors", tensors)
-    write_json(directory / "run.json", training.as_run("running").header())
+    training.begin(directory)
     return training.run_to_end(directory, checkpoint_every, progress)
 
 
@@ -177,10 +213,19 @@ def resume(
     store: str | os.PathLike[str], *, checkpoint_every: int = 500, progress: bool | Progress | None = None
 ) -> Run:
     """Continues an interrupted run from its store; the result equals, bit for bit, that of an uninterrupted one."""
-    directory = Path(store).expanduser()
+    directory = require_path("store", store, "the directory of a saved run")
     header = read_header(directory)
-    tensors_file = directory / "tensors.safetensors"
-    config = restore_config(header["config"], read_tensors(tensors_file)[0] if tensors_file.exists() else {})
+    tensors = read_tensors_of(directory, header)
+    with reading(directory / "run.json"):
+        config = restore_config(header["config"], tensors)
+        hooks = _described_hooks(header["config"])
+    if header["status"] in COMPLETE:
+        return Run.load(directory)
+    if hooks:
+        raise BayesticketError(
+            f"store: got {str(directory)!r}, where a model has hooks of its own on {', '.join(hooks)}, which no file "
+            f"holds; accepted: bayesticket.train(…, model=…, store={str(directory)!r}) with that model and options"
+        )
     return train_config(config, store=directory, checkpoint_every=checkpoint_every, progress=progress)
 
 
@@ -190,20 +235,27 @@ class Training:
     def __init__(self, config: TrainConfig, config_file: str | None = None):
         keep_freed_memory()
         self.config, self.config_file = config, config_file
+        self.description, self.tensors = describe_config(config)  # refuses what could not be kept
+        self.id = description_id(self.description)
         self.device = resolve_device(config.device)
         split = config.task.split(config.train_fraction, config.seed_of("split"))
         self.train, self.test = split.train.to(self.device), split.test.to(self.device)
+        self.first_draw = self.train
         self.model = _build_model(config, self.train, self.test, self.device)
         self.loss_dtype = getattr(torch, config.loss_dtype) if config.loss_dtype else None
 
         self.live = Live(config.intervention, self.model, self.train, seed=config.seed_of("batch"))
-        self.test_live = Live(config.intervention, self.model, self.test)
+        editing = tuple(part for part in self.live.parts if type(part).edits is not Intervention.edits)
+        for part in editing:
+            _require_target_of_both_halves(part, len(self.train), len(self.test))
+        self.test_live = Live(Recipe(editing), self.model, self.test)  # priors are not for examples held out
         measures = (*DEFAULT_MEASURES, *config.measures)
         _require_different_names(measures)
         self.observer = Observer(self.model, _of_half(measures, "train"), self.train)
         self.test_observer = Observer(self.model, _of_half(measures, "test"), self.test)
         names = [*self.live.hook_names, *self.observer.hook_names, *self.test_observer.hook_names]
-        self.forward: Literal["fast", "full"] = choose_forward(config.forward, self.model, names)
+        reasons = [*self.live.reasons(), *self.observer.reasons(), *self.test_observer.reasons()]
+        self.forward: Literal["fast", "full"] = choose_forward(config.forward, self.model, names, reasons)
 
         self.optimizer = make_optimizer(
             config.optimizer,
@@ -217,6 +269,7 @@ class Training:
         self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
         self.records: list[Record] = []
         self.last_step: OptimizerStep | None = None
+        self.warned = False
         self.layout, self.test_layout = self._layout(self.train), self._layout(self.test)
         self.live.epoch = self.test_live.epoch = 0
         with self.live:
@@ -226,32 +279,39 @@ class Training:
 
     def run_to_end(self, directory: Path | None, checkpoint_every: int, progress: bool | Progress | None) -> Run:
         """Trains until the last epoch, keeping checkpoints in the directory; see `train`."""
+        with _deferred_interrupt() as interrupted:
+            try:
+                with _progress(progress, self.config, self.epoch, interrupted) as report:
+                    self._take_epochs(directory, checkpoint_every, report, interrupted)
+            except NonFiniteLoss as error:
+                error.run = self.as_run("failed")
+                try:
+                    _save(error.run, directory)
+                except NotSaved as unsaved:
+                    log.warning("%s", unsaved)
+                raise
+            run = self.as_run("finished" if self.epoch == self.config.epochs else "stopped")
+            _save(run, directory)
+            if interrupted.is_set():
+                raise Interrupted(f"interrupted after the last epoch, {self.epoch:,}: the run is complete", run)
+            return run
+
+    def _take_epochs(
+        self, directory: Path | None, checkpoint_every: int, report: Progress, interrupted: threading.Event
+    ) -> None:
         started = time.perf_counter() - self.seconds
-        try:
-            with _progress(progress, self.config, self.epoch) as report, _deferred_interrupt() as interrupted:
-                while not self.is_over():
-                    self.take_epoch()
-                    self.seconds = time.perf_counter() - started
-                    if self.records and self.records[-1]["epoch"] == self.epoch - 1:
-                        report(self.epoch - 1, self.records[-1])
-                    if interrupted.is_set():
-                        raise self._interrupted(directory)
-                    if directory is not None and self.epoch % checkpoint_every == 0:
-                        self.checkpoint(directory)
-                if self.records[-1]["epoch"] != self.epoch:
-                    self.record()
-                report(self.epoch, self.records[-1])
-        except NonFiniteLoss as error:
-            error.run = self.as_run("failed")
-            if directory is not None:
-                error.run.save(directory)
-                (directory / "checkpoint.safetensors").unlink(missing_ok=True)
-            raise
-        run = self.as_run("finished" if self.epoch == self.config.epochs else "stopped")
-        if directory is not None:
-            run.save(directory)
-            (directory / "checkpoint.safetensors").unlink(missing_ok=True)
-        return run
+        while not self.is_over():
+            self.take_epoch()
+            self.seconds = time.perf_counter() - started
+            if self.records and self.records[-1]["epoch"] == self.epoch - 1:
+                report(self.epoch - 1, self.records[-1])
+            if interrupted.is_set() and not self.is_over():
+                raise self._interrupted(directory)
+            if directory is not None and self.epoch % checkpoint_every == 0:
+                self._try_checkpoint(directory)
+        if self.records[-1]["epoch"] != self.epoch:
+            self.record()
+        report(self.epoch, self.records[-1])
 
     def is_over(self) -> bool:
         """Whether all epochs are done, or enough of them since the model grokked."""
@@ -264,7 +324,7 @@ class Training:
         config = self.config
         self.live.epoch = self.test_live.epoch = self.epoch
         if config.task.redraw_each_epoch:
-            self._redraw()
+            self._redraw(self.epoch)
         set_learning_rate(self.optimizer, config.lr * warmup_factor(self.epoch, config.warmup))
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
@@ -338,6 +398,8 @@ class Training:
         ):
             logits = run_forward(self.forward, self.model, batch, layout)
             loss = task_loss(logits, batch.targets, self.loss_dtype)
+            if not math.isfinite(loss.item()) and half == "train":
+                raise NonFiniteLoss(_blame(self.epoch, {"task": loss}))
             return self._values(live, observer, batch, logits, loss, observer.gradients(loss), half)
 
     def _values(
@@ -371,22 +433,20 @@ class Training:
         order = torch.randperm(len(self.train), generator=generator).to(self.device)
         return iter(order.split(size))
 
-    def _redraw(self) -> None:
+    def _redraw(self, epoch: int) -> None:
         seed = self.config.seed_of("split")
         # Each epoch's draw is a function of its number, so that a resumed run sees the same ones.
-        self.train = self.config.task.redraw(self.train, seed=_mix(seed, self.epoch))
+        self.train = self.config.task.redraw(self.first_draw, seed=_mix(seed, epoch))
         self.live.context.replace(self.train)
-        if self.config.batch_size is None:
-            self.layout = self._layout(self.train)
+        self.layout = self._layout(self.train)
 
     # Keeping
 
     def as_run(self, status: Status) -> Run:
         """The run so far."""
-        description, tensors = describe_config(self.config)
         return Run(
-            description=description,
-            tensors=tensors,
+            description=self.description,
+            tensors=self.tensors,
             weights={name: parameter.cpu() for name, parameter in self._copy_parameters().items()},
             curves=_frame(self.records),
             epoch=self.epoch,
@@ -408,7 +468,7 @@ class Training:
         columns = {name: torch.tensor(column.to_numpy()) for name, column in _frame(self.records).items()}
         tensors |= {f"curves/{name}": column for name, column in columns.items()}
         state = {
-            "config": config_id(self.config),
+            "config": self.id,
             "epoch": self.epoch,
             "step": self.live.context.step,
             "seconds": self.seconds,
@@ -416,12 +476,24 @@ class Training:
         }
         write_tensors(directory / "checkpoint.safetensors", tensors, {"state": json.dumps(state)})
 
+    def _try_checkpoint(self, directory: Path) -> None:
+        """Writes a checkpoint; a disk that is full for now is no reason to stop training."""
+        try:
+            self.checkpoint(directory)
+        except BayesticketError as error:
+            if not self.warned:
+                log.warning("%s; training goes on, and the next checkpoint is tried in its turn", error)
+            self.warned = True
+
     def restore(self, path: Path) -> None:
         """Puts the state of a checkpoint back."""
         tensors, note = read_tensors(path)
-        state = json.loads(note.get("state", "{}"))
-        if state.get("config") != config_id(self.config):
-            raise BayesticketError(f"{path}: got a checkpoint of another run; accepted: one of this configuration")
+        with reading(path):
+            self._restore(tensors, json.loads(note.get("state", "{}")))
+
+    def _restore(self, tensors: Mapping[str, Tensor], state: dict) -> None:
+        if state.get("config") != self.id:
+            raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {self.id}")
         parts: dict[str, dict[str, Tensor]] = {
             part: {} for part in ("parameters", "optimizer", "before", "after", "curves")
         }
@@ -430,7 +502,11 @@ class Training:
             parts[part][rest] = tensor
         load_parameters(self.model, parts["parameters"])
         restore_optimizer(self.optimizer, parts["optimizer"])
-        self.epoch, self.seconds, self.live.context.step = state["epoch"], state["seconds"], state["step"]
+        for name in ("epoch", "step"):
+            require_integer(name, state[name], least=0)
+        self.epoch, self.seconds, self.live.context.step = state["epoch"], float(state["seconds"]), state["step"]
+        if self.config.task.redraw_each_epoch and self.epoch:
+            self._redraw(self.epoch - 1)
         if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
             names = [name for name, _ in self.model.named_parameters()]
             before, after = ({name: parts[part][name] for name in names} for part in ("before", "after"))
@@ -443,29 +519,83 @@ class Training:
                 self.grokked_at = min(self.grokked_at, epoch)
 
     def _interrupted(self, directory: Path | None) -> Interrupted:
-        run = self.as_run("interrupted")
-        if directory is None:
-            directory = prepare_directory("store", Path("interrupted") / config_id(self.config))
-            if run.tensors:
-                write_tensors(directory / "tensors.safetensors", run.tensors)
-            write_json(directory / "run.json", self.as_run("running").header())
-        self.checkpoint(directory)
-        message = f"interrupted after epoch {self.epoch:,}; continue with bayesticket.resume({str(directory)!r})"
-        return Interrupted(message, run)
+        run, said = self.as_run("interrupted"), f"interrupted after epoch {self.epoch:,}"
+        try:
+            if directory is None:
+                directory = _new_directory(Path("interrupted"), self.id)
+                self.begin(directory)
+            self.checkpoint(directory)
+        except (BayesticketError, OSError) as error:
+            return Interrupted(
+                f"{said}; its state could not be kept ({one_line(error)}), only `run` of this error", run
+            )
+        if _described_hooks(self.description):
+            return Interrupted(f"{said}; continue with the same call and store={str(directory)!r}", run)
+        return Interrupted(f"{said}; continue with bayesticket.resume({str(directory)!r})", run, directory)
+
+    def begin(self, directory: Path) -> None:
+        """Writes down what is trained; `run.json` first, which makes the directory that of this run."""
+        write_json(directory / "run.json", self.as_run("running").header())
+        if self.tensors:
+            write_tensors(directory / "tensors.safetensors", self.tensors)
 
 
 def _build_model(config: TrainConfig, train: Examples, test: Examples, device: str) -> HookedTransformer:
-    dtype = getattr(torch, config.dtype)
     if isinstance(config.model, Architecture):
+        dtype = getattr(torch, config.dtype or "float32")
         return build(config.model, config.task, seed=config.seed_of("init"), dtype=dtype, device=device)
+    own = str(next(config.model.parameters()).dtype).removeprefix("torch.")
+    if config.dtype is None and own not in DTYPES:
+        raise refuse("model", f"parameters of {own}", f"{' or '.join(DTYPES)}, or another together with `dtype`")
     given, task = config.model.cfg, config.task
     needed = {"n_ctx": task.n_positions, "d_vocab": task.d_vocab, "d_vocab_out": task.d_vocab_out}
     for name, least in needed.items():
         if getattr(given, name) < least:
             raise refuse(f"model.cfg.{name}", getattr(given, name), f"at least {least}, which the task needs")
-    if names := own_hooks(config.model):
+    if names := unexplained_hooks(config.model):
         log.warning("the model's own hooks on %s act in training, but are not saved with the run", ", ".join(names))
-    return move(move(copy.deepcopy(config.model), dtype), device)
+    return move(move(copy.deepcopy(config.model), getattr(torch, config.dtype or own)), device)
+
+
+def _require_target_of_both_halves(part: Intervention, n_train: int, n_test: int) -> None:
+    """Refuses an edit by a tensor with a row for each training example: the test half needs rows of its own."""
+    target = getattr(part, "target", None)
+    while isinstance(target, Permuted):
+        target = target.target
+    if isinstance(target, Tensor) and target.ndim > 1 and 1 < len(target) != n_train + n_test:
+        raise refuse(
+            f"{type(part).__name__}.target",
+            f"a tensor with {len(target)} rows",
+            f"{n_train + n_test} rows, one for each of task.examples(seed), since both halves are edited",
+        )
+
+
+def _described_hooks(data: object) -> list[str]:
+    """Where models in a description carry hooks of their own, teachers among them."""
+    if isinstance(data, dict):
+        own = data.get("own_hooks") if data.get("type") == "HookedTransformer" else None
+        return [*map(str, own or ()), *(name for entry in data.values() for name in _described_hooks(entry))]
+    return [name for entry in data for name in _described_hooks(entry)] if isinstance(data, list) else []
+
+
+def _save(run: Run, directory: Path | None) -> None:
+    if directory is None:
+        return
+    try:
+        run.save(directory)
+        (directory / "checkpoint.safetensors").unlink(missing_ok=True)
+    except (BayesticketError, OSError) as error:
+        raise NotSaved(f"{one_line(error)}; the trained run is kept as `run` of this error", run) from error
+
+
+def _new_directory(parent: Path, name: str) -> Path:
+    """Makes the directory of that name, or the first of name-2, name-3, … that is not there yet."""
+    for number in itertools.count(1):
+        directory = parent / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            directory.mkdir(parents=True)
+            return directory
+    raise AssertionError("there are numbers enough")
 
 
 def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:
@@ -504,10 +634,24 @@ def keep_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
+def _require_progress(progress: object) -> None:
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise refuse("progress", progress, "True, False, None, or a function of the epoch and what was recorded")
+
+
 @contextmanager
-def _progress(progress: bool | Progress | None, config: TrainConfig, epoch: int) -> Iterator[Progress]:
+def _progress(
+    progress: bool | Progress | None, config: TrainConfig, epoch: int, interrupted: threading.Event
+) -> Iterator[Progress]:
     if callable(progress):
-        yield progress
+
+        def tell(reached: int, values: Mapping[str, float]) -> None:
+            try:
+                progress(reached, values)
+            except KeyboardInterrupt:  # between two steps, so that stopping can be orderly
+                interrupted.set()
+
+        yield tell
         return
     # None leaves it to tqdm: shown on a terminal, silent elsewhere.
     disable = None if progress is None else not progress
@@ -526,7 +670,8 @@ def _progress(progress: bool | Progress | None, config: TrainConfig, epoch: int)
 def _deferred_interrupt() -> Iterator[threading.Event]:
     """Notes a first Ctrl-C instead of raising it, so that training can stop between two steps; a second one raises."""
     interrupted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)  # by whoever started this process
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 

@@ -242,17 +242,13 @@ def _train(job: Job, connection: Connection) -> Message:
 class _Reporter:
     """Tells the parent how far a run is, and stops the run when the parent says so or is gone.
 
-    Training notes a first SIGINT, to stop between two steps, and dies of a second one. Only the parent may give it,
-    so that a Ctrl-C that reaches parent and worker alike counts once.
+    A worker ignores SIGINT: only the parent stops it, so that a Ctrl-C that reaches parent and worker counts once.
     """
 
     def __init__(self, job: str, connection: Connection):
         self.job, self.connection = job, connection
-        self.interrupt: object = None
 
     def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
-        if self.interrupt is None:
-            self.interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.connection.send(
                 Message("progress", self.job, epoch, record["train_accuracy"], record["test_accuracy"])
@@ -260,5 +256,5 @@ class _Reporter:
             stop = self.connection.poll()
         except OSError:
             stop = True
-        if stop and callable(self.interrupt):
-            self.interrupt(signal.SIGINT, None)
+        if stop:
+            raise KeyboardInterrupt

@@ -1,8 +1,11 @@
 """The command line, and what installing and importing the package costs."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -126,3 +129,82 @@ def test_an_expression_reads_what_a_specification_prints():
         bt.KLPrior(bt.Permuted("oracle", seed=2)),
     ):
         assert parse_spec(repr(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "epochs: got 0; accepted: a whole number of at least 1"),
+        (["--task", "Nothing()"], "task: got 'Nothing'; accepted: "),
+        (["--intervention", "KLPrior(strength=-1)"], "strength: got -1; accepted: "),
+    ],
+)
+def test_a_flag_that_makes_no_sense_is_one_line(arguments, message, capsys):
+    assert main(["train", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"bayesticket: {message}")
+
+
+def test_an_unknown_flag_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--epocs", "3"])
+    assert "--epochs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"store = 5", "store: got 5; accepted: the path of a directory, as text"),
+        (b'checkpoint_every = "often"', "checkpoint_every: got 'often'; accepted: a whole number of at least 1"),
+        (b"\xff\xfe", "accepted: a TOML file that can be read"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_one_line(content, message, tmp_path, capsys):
+    (tmp_path / "run.toml").write_bytes(content)
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_quickstart_shows_every_option_with_its_meaning(capsys):
+    with pytest.raises(SystemExit):
+        main(["quickstart", "--help"])
+    shown = capsys.readouterr().out
+    for option, meaning in (("--out", "Directory for"), ("--seed", "Decides"), ("--p ", "The modulus")):
+        assert option in shown
+        assert meaning in shown
+
+
+def test_quickstart_takes_its_directory(tmp_path, monkeypatch):
+    from bayesticket import quickstart as module
+
+    asked = []
+    monkeypatch.setattr(module, "train_in_processes", lambda jobs, **options: asked.extend(jobs))
+    assert main(["quickstart", "--out", str(tmp_path / "here")]) == 2  # nothing was trained that could be shown
+    assert {job.store.parent for job in asked} == {tmp_path / "here" / "runs"}
+
+
+@pytest.mark.parametrize(("presses", "said"), [(1, "continue with: bayesticket resume "), (2, "interrupted")])
+def test_ctrl_c_says_what_to_type_next(presses, said, tmp_path, monkeypatch, capsys):
+    from bayesticket.train import Training
+
+    take_epoch = Training.take_epoch
+
+    def interrupted(self):
+        take_epoch(self)
+        if self.epoch == 3:
+            for _ in range(presses):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0)
+
+    monkeypatch.setattr(Training, "take_epoch", interrupted)
+    store = tmp_path / "a run"
+    options = ["--task", "ModularAddition(p=5)", "--model", "Architecture(d_model=8, d_mlp=8)", "--epochs", "9"]
+    assert main(["train", *options, "--store", str(store)]) == 130
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in line
+    if presses == 1:
+        assert line.endswith(f"'{store}'")
+        monkeypatch.undo()
+        assert main(["resume", str(store)]) == 0
+        assert "finished after 9 epochs" in capsys.readouterr().out

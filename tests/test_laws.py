@@ -16,6 +16,7 @@ from transformer_lens import HookedTransformer
 import bayesticket as bt
 import bayesticket.interventions
 import bayesticket.measures
+from bayesticket.measures.capacity import NormCondition
 from bayesticket.serial import describe, restore
 from bayesticket.spec import Spec
 
@@ -47,6 +48,7 @@ INTERVENTIONS = {name: value for name, value in catalog.interventions(TASK, a_mo
     "empty": bt.Recipe(),
 }
 OTHERS = [
+    NormCondition(r_min=1.0, r_max=2.0),
     *catalog.TASKS.values(),
     bt.ModularAddition(p=5, n_samples=9, redraw_each_epoch=True),
     bt.Anneal(0.5, 2.0, first=3, last=9),

@@ -16,7 +16,7 @@ import torch
 
 import bayesticket as bt
 from bayesticket.config import TrainConfig, config_id
-from bayesticket.train import train_config
+from bayesticket.train import Training, _mix, train_config
 
 TASK = bt.ModularAddition(p=7)
 SMALL = bt.Architecture(d_model=16, d_mlp=32)
@@ -432,3 +432,276 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_record(tmp_path):
 def test_training_from_one_configuration_is_the_same(tmp_path):
     config = TrainConfig(task=TASK, model=SMALL, epochs=40, lr=3e-3)
     assert_same(train_config(config), small_run())
+
+
+# What is drawn anew -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [None, 6])
+def test_a_record_is_of_the_examples_that_were_drawn_last(batch_size):
+    task = bt.ModularAddition(p=7, redraw_each_epoch=True)
+    training = Training(TrainConfig(task=task, model=SMALL, epochs=40, lr=3e-2, batch_size=batch_size))
+    for _ in range(3):
+        training.take_epoch()
+    training.record()
+    drawn = task.redraw(training.first_draw, seed=_mix(0, 2))
+    assert not torch.equal(drawn.tokens, training.first_draw.tokens)
+    loss = bt.measure(training.model, drawn, bt.Loss())["loss"]
+    assert training.records[-1]["train_loss"] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [None, 6])
+def test_a_run_killed_at_its_last_record_resumes_to_the_bit(tmp_path, batch_size, monkeypatch):
+    task = bt.ModularAddition(p=7, redraw_each_epoch=True)
+    options = {"model": SMALL, "epochs": 20, "lr": 3e-3, "batch_size": batch_size}
+    whole, record = bt.train(task, **options), Training.record
+
+    def die(self):
+        if self.epoch == 20:
+            raise _Killed
+        record(self)
+
+    monkeypatch.setattr(Training, "record", die)
+    with pytest.raises(_Killed):
+        bt.train(task, **options, store=tmp_path / "run", checkpoint_every=5)
+    monkeypatch.setattr(Training, "record", record)
+    assert_same(bt.resume(tmp_path / "run"), whole)
+
+
+# Models of the user's ---------------------------------------------------------------------------------------------
+
+
+def own_model(**options):
+    return bt.build_model(TASK, d_model=16, d_mlp=32, **options)
+
+
+def test_a_model_that_is_given_keeps_its_precision(tmp_path):
+    double = own_model(dtype=torch.float64)
+    assert small_run(model=double).model.W_E.dtype == torch.float64
+    assert small_run(model=double, dtype="float32").model.W_E.dtype == torch.float32
+    assert small_run().model.W_E.dtype == torch.float32
+    run = small_run(model=own_model(), dtype="float64")
+    loaded = bt.Run.load(run.save(tmp_path / "run"))
+    assert loaded.model.W_E.dtype == torch.float64
+    assert torch.equal(loaded.model.W_E, run.weights["embed.W_E"])
+
+
+def test_a_tokenizer_is_not_kept(tmp_path):
+    model = own_model()
+    model.cfg.tokenizer_name, model.cfg.trust_remote_code = "somebody/code", True
+    directory = small_run(model=model, epochs=2).save(tmp_path / "run")
+    assert "somebody/code" not in (directory / "run.json").read_text()
+    assert bt.Run.load(directory).model.cfg.tokenizer_name is None
+    assert not bt.Run.load(directory).config.model.cfg.trust_remote_code
+
+
+def test_frozen_parameters_are_part_of_the_run(tmp_path):
+    model = own_model()
+    plain = config_id(TrainConfig(task=TASK, model=model))
+    model.embed.W_E.requires_grad_(False)
+    assert config_id(TrainConfig(task=TASK, model=model)) != plain
+    run = small_run(model=model)
+    assert torch.equal(run.weights["embed.W_E"], model.W_E)
+    loaded = bt.Run.load(run.save(tmp_path / "run"))
+    assert [name for name, p in loaded.model.named_parameters() if not p.requires_grad] == ["embed.W_E"]
+    assert config_id(loaded.config) == config_id(run.config)
+
+
+def interrupt_at(epoch):
+    def progress(reached, record):
+        if reached == epoch:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0)
+
+    return progress
+
+
+@pytest.mark.parametrize("where", ["blocks.0.hook_mlp_out", "blocks.0.mlp"])
+def test_a_model_with_hooks_of_its_own_is_another_model(tmp_path, where, caplog):
+    model = own_model()
+    plain = config_id(TrainConfig(task=TASK, model=model))
+    if where == "blocks.0.mlp":
+        model.blocks[0].mlp.register_forward_hook(lambda module, given, output: 0.5 * output)
+    else:
+        model.add_perma_hook(where, lambda tensor, hook: 0.5 * tensor)
+    assert config_id(TrainConfig(task=TASK, model=model)) != plain
+    whole = small_run(model=model, forward="full")
+    assert where in caplog.text
+    store = tmp_path / "run"
+    with pytest.raises(bt.Interrupted, match="continue with the same call and store="):
+        small_run(model=model, forward="full", store=store, progress=interrupt_at(20))
+    with pytest.raises(bt.BayesticketError, match=r"store: got .* hooks of its own on .*accepted: bayesticket\.train"):
+        bt.resume(store)
+    with pytest.raises(bt.BayesticketError, match="holds a different run"):
+        small_run(model=own_model(), forward="full", store=store)
+    assert_same(small_run(model=model, forward="full", store=store), whole)
+
+
+def test_hooks_that_belong_to_an_architecture_are_no_hooks_of_its_own(tmp_path, caplog):
+    model = own_model(attention="linear", residual=False)
+    with pytest.raises(bt.Interrupted):
+        small_run(model=model, store=tmp_path / "run", progress=interrupt_at(20))
+    assert_same(bt.resume(tmp_path / "run"), small_run(model=model))
+    assert "own hooks" not in caplog.text
+    model.add_perma_hook("blocks.0.attn.hook_pattern", lambda pattern, hook: None)
+    assert small_run(model=model, epochs=1).description["model"]["own_hooks"] == ["blocks.0.attn.hook_pattern"]
+
+
+# Targets with a row for each example ------------------------------------------------------------------------------
+
+
+def test_rows_of_all_examples_are_given_to_the_half_they_belong_to():
+    task = bt.ModularAddition(p=7, positions="random")
+    rows = task.examples(0).oracle
+    given, named = (
+        bt.train(task, bt.FrozenAttention(target), model=SMALL, epochs=10, lr=3e-3) for target in (rows, "oracle")
+    )
+    pd.testing.assert_frame_equal(given.curves, named.curves, rtol=1e-5, atol=1e-7)
+
+
+def test_a_prior_needs_rows_of_the_training_examples_alone():
+    task = bt.ModularAddition(p=7, positions="random")
+    rows = task.split().train.oracle
+    given, named = (bt.train(task, bt.KLPrior(rows if own else "oracle"), epochs=10) for own in (True, False))
+    pd.testing.assert_frame_equal(given.curves, named.curves, rtol=1e-4, atol=1e-6)
+
+
+# Nothing is lost --------------------------------------------------------------------------------------------------
+
+
+def test_interruptions_without_a_store_never_overwrite_each_other(tmp_path):
+    for epoch in (10, 20, 30):
+        with pytest.raises(bt.Interrupted) as caught:
+            small_run(progress=interrupt_at(epoch))
+        assert caught.value.store.exists()
+    kept = sorted((tmp_path / "interrupted").iterdir())
+    assert [path.name.removeprefix(kept[0].name) for path in kept] == ["", "-2", "-3"]
+    for path in kept:
+        assert_same(bt.resume(path), small_run())
+
+
+def test_an_interruption_that_cannot_be_kept_still_gives_the_run(tmp_path):
+    (tmp_path / "interrupted").write_text("a file in the way")
+    with pytest.raises(
+        bt.Interrupted, match=r"after epoch 21; its state could not be kept \(.*Not a directory"
+    ) as caught:
+        small_run(progress=interrupt_at(20))
+    assert caught.value.run.curves.index.tolist() == [0, 10, 20]
+    assert caught.value.store is None
+    assert [path.name for path in tmp_path.iterdir()] == ["interrupted"]
+
+
+def test_less_of_a_run_is_not_saved_over_more(tmp_path):
+    with pytest.raises(bt.Interrupted) as caught:
+        small_run(progress=interrupt_at(20))
+    partial, whole = caught.value.run, small_run()
+    partial.save(tmp_path / "run")
+    whole.save(tmp_path / "run")
+    with pytest.raises(bt.BayesticketError, match=r"path: got .* holds 40 epochs of this run \(finished\)"):
+        partial.save(tmp_path / "run")
+    assert_same(bt.Run.load(tmp_path / "run"), whole)
+
+
+def test_a_save_that_is_cut_off_leaves_a_directory_that_is_still_ours(tmp_path, monkeypatch):
+    run = small_run(intervention=bt.KLPrior(torch.full((5,), 0.2)))
+    from bayesticket import run as module
+
+    for name in ("write_tensors", "write_atomically"):
+
+        def die(*given):
+            raise _Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, die)
+            with pytest.raises(_Killed):
+                run.save(tmp_path / "run")
+        with pytest.raises(bt.BayesticketError, match="not finished"):
+            bt.Run.load(tmp_path / "run")
+    assert_same(bt.Run.load(run.save(tmp_path / "run")), run)
+
+
+def test_leftovers_of_a_killed_first_write_are_no_hindrance(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.0123.partial").write_text("{")
+    assert_same(small_run(store=tmp_path / "run"), small_run())
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_a_full_disk_stops_nothing_until_the_end(tmp_path, monkeypatch, caplog):
+    from bayesticket import files
+
+    def full(*given, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "save_file", full)
+    with pytest.raises(
+        bt.BayesticketError, match=r"weights\.safetensors: could not be written .*No space left"
+    ) as caught:
+        small_run(store=tmp_path / "run", checkpoint_every=5)
+    assert caplog.text.count("No space left") == 1
+    monkeypatch.undo()
+    assert_same(caught.value.run, small_run())
+    monkeypatch.chdir(tmp_path)
+    assert_same(bt.resume(tmp_path / "run"), caught.value.run)
+
+
+def test_the_text_of_a_file_of_options_is_kept_when_the_run_goes_on(tmp_path):
+    config = TrainConfig(task=TASK, model=SMALL, epochs=40, lr=3e-3)
+    with pytest.raises(bt.Interrupted):
+        train_config(config, store=tmp_path / "run", config_file="epochs = 40", progress=interrupt_at(10))
+    assert bt.resume(tmp_path / "run").made_with["config_file"] == "epochs = 40"
+
+
+# Ends of all kinds ------------------------------------------------------------------------------------------------
+
+
+def test_the_last_record_is_looked_at_as_well(tmp_path):
+    @dataclass(frozen=True, eq=False)
+    class Spoil(bt.Intervention):
+        def project(self, context):
+            if context.epoch == 39:
+                context.parameters["unembed.b_U"].data.fill_(math.nan)
+
+    with pytest.raises(bt.NonFiniteLoss, match=r"epoch 40 \(task is nan\)"):
+        small_run(intervention=Spoil(), store=tmp_path / "run")
+    assert bt.Run.load(tmp_path / "run").curves.index.tolist() == [0, 10, 20, 30]
+
+
+def test_a_run_that_fails_at_once_can_be_looked_at(tmp_path):
+    model = own_model()
+    model.unembed.b_U.data.fill_(math.inf)
+    with pytest.raises(bt.NonFiniteLoss, match="epoch 0"):
+        small_run(model=model, store=tmp_path / "run")
+    loaded = bt.Run.load(tmp_path / "run")
+    assert len(loaded.curves) == 0
+    assert loaded.grok_epoch() is None
+    assert "failed after 0 epochs" in repr(loaded)
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+def test_an_interruption_of_the_last_record_is_not_swallowed_and_loses_nothing(tmp_path, with_store):
+    store = tmp_path / "run" if with_store else None
+    with pytest.raises(bt.Interrupted, match="complete") as caught:
+        small_run(store=store, progress=interrupt_at(40))
+    assert_same(caught.value.run, small_run())
+    if store is not None:
+        assert_same(bt.Run.load(store), small_run())
+
+
+def test_a_function_that_shows_progress_can_stop_the_run(tmp_path):
+    def progress(epoch, record):
+        if epoch == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(bt.Interrupted, match="after epoch 21"):
+        small_run(store=tmp_path / "run", progress=progress)
+    assert_same(bt.resume(tmp_path / "run"), small_run())
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert small_run(progress=interrupt_at(20)).status == "finished"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -18,7 +18,7 @@ from bayesticket.model import (
     pattern_name,
     require_layer,
 )
-from bayesticket.routing import Target, as_target
+from bayesticket.routing import Target, as_target, require_visible
 
 
 def freeze_attention(
@@ -70,6 +70,11 @@ class MixedAttention(AttentionIntervention):
     target: Target = "oracle"
     weight: Strength = 0.5
 
+    @property
+    def replaces(self) -> Literal["nothing", "row"]:  # type: ignore[override]
+        """At a constant weight of 1 nothing of the model's own attention is left."""
+        return "row" if self.weight == 1 else "nothing"
+
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "target", as_target("target", self.target))
@@ -90,7 +95,7 @@ class MixedAttention(AttentionIntervention):
         def mix(pattern: Tensor, hook: HookPoint) -> Tensor:
             target = _fitting(self, context, layer, pattern)
             weight = context.value(self.weight, "MixedAttention.weight")
-            return mix_attention(pattern, target, weight, query=self.query, heads=self.heads)
+            return mix_attention(pattern, target, weight, query=self.row(pattern), heads=self.heads)
 
         return mix
 
@@ -124,7 +129,7 @@ class FrozenAttention(AttentionIntervention):
 
         def freeze(pattern: Tensor, hook: HookPoint) -> Tensor:
             target = _fitting(self, context, layer, pattern)
-            return freeze_attention(pattern, target, query=self.query, heads=self.heads)
+            return freeze_attention(pattern, target, query=self.row(pattern), heads=self.heads)
 
         return freeze
 
@@ -141,8 +146,14 @@ def _fitting(intervention: AttentionIntervention, context: Context, layer: int, 
         raise refuse(
             f"{type(intervention).__name__}.head", intervention.head, f"a head of the model, 0 to {n_heads - 1}"
         )
-    if not -n_queries <= intervention.query < n_queries:
-        raise refuse(f"{type(intervention).__name__}.query", intervention.query, f"a position, 0 to {n_queries - 1}")
+    query = intervention.row(pattern)
+    if not -n_queries <= query < n_queries:
+        raise refuse(f"{type(intervention).__name__}.query", query, f"a position, 0 to {n_queries - 1}")
+    if target.shape[1] not in (1, n_heads if intervention.heads is None else len(intervention.heads)):
+        raise refuse(f"{type(intervention).__name__}.target", f"{target.shape[1]} heads", "1, or as many as it edits")
+    if query % n_queries < n_queries - 1:  # causal attention is 0 beyond its query
+        seen = int((pattern[:, :, query] != 0).any(0).any(0).nonzero().max()) + 1
+        require_visible(target, slice(0, seen), f"{type(intervention).__name__}.target")
     return target
 
 

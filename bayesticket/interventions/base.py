@@ -42,7 +42,7 @@ class Context:
     Targets are worked out once for the whole batch; `select` then narrows the context to some of its examples.
     """
 
-    def __init__(self, batch: Examples, model: HookedTransformer | None = None, *, seed: int = 0):
+    def __init__(self, batch: Examples, model: HookedTransformer | None = None, *, seed: int | None = None):
         self.batch, self.model, self.seed = batch, model, seed
         self.parameters: dict[str, Tensor] = dict(model.named_parameters()) if model is not None else {}
         self.epoch: int | None = None
@@ -79,12 +79,17 @@ class Context:
         if not isinstance(strength, Schedule):
             return strength
         if self.epoch is None:
-            raise BayesticketError(f"{field}: got a schedule, but no epoch; accepted: set `live.epoch` in every epoch")
+            raise BayesticketError(
+                f"{field}: got a schedule, but no epoch; accepted: `live = recipe.attach(…)` with `live.epoch` set in "
+                f"every epoch, or a plain number"
+            )
         return strength.at(self.epoch)
 
     def generator(self, purpose: str) -> torch.Generator:
         """A new random stream, a function of the seed, the step, and how many the step's penalty has asked for."""
         self.draws += 1
+        if self.seed is None:  # in a loop of the user's own, torch's generator decides, as it does for all else there
+            self.seed = int(torch.randint(2**62, ()))
         return seeded_generator(self.seed, f"{purpose}, step {self.step}, draw {self.draws}", self.batch.tokens.device)
 
 
@@ -116,6 +121,10 @@ class Intervention(Spec, abc.ABC):
     def check(self, context: Context) -> None:
         """Refuses a model or a batch that the intervention cannot act on; called before anything is computed."""
 
+    def why_full(self, n_positions: int) -> str | None:
+        """Why the query-only forward cannot serve it, beside the hook points it uses; None where it can."""
+        return None
+
     @property
     def parts(self) -> tuple["Intervention", ...]:
         """The interventions this one consists of."""
@@ -124,16 +133,24 @@ class Intervention(Spec, abc.ABC):
     def __add__(self, other: "Intervention | None") -> "Recipe":
         return Recipe((*self.parts, *as_recipe(other).parts))
 
+    def __radd__(self, other: object) -> "Recipe":
+        # sum([...]) starts from 0
+        return Recipe((*as_recipe(None if other == 0 else other).parts, *self.parts))
+
     def hooks(self, batch: Examples | AbstractTask) -> list[NamedHook]:
         """The edits as hooks for `HookedTransformer.hooks(fwd_hooks=…)`.
 
         `batch` is the half of a split that the model will run on; a task will do where its positions are fixed.
         """
         context = Context(as_examples(batch))
+        require_one_replacement(self.parts, context.batch.n_positions)
         return [hook for part in self.parts for hook in part.edits(context)]
 
-    def attach(self, model: HookedTransformer, batch: Examples, *, seed: int = 0) -> "Live":
-        """Puts the intervention to work in a training loop of one's own; see `Live`."""
+    def attach(self, model: HookedTransformer, batch: Examples, *, seed: int | None = None) -> "Live":
+        """Puts the intervention to work in a training loop of one's own; see `Live`.
+
+        `seed` decides the noise of interventions that draw any; without one, torch's own generator does.
+        """
         from bayesticket.live import Live  # `Live` is made of interventions
 
         return Live(self, model, batch, seed=seed)

@@ -16,7 +16,7 @@ from bayesticket.interventions.base import (
     check_target,
 )
 from bayesticket.interventions.schedule import Strength, require_strength
-from bayesticket.model import attention_parameter, require_layer, scores_name, visible_from
+from bayesticket.model import existing_parameters, require_layer, scores_name, visible_from
 from bayesticket.routing import Target, as_target
 from bayesticket.site import require_places
 from bayesticket.theory import attention_entropy, kl_divergence
@@ -150,7 +150,7 @@ class QKPenalty(Intervention):
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The squared norms, times the strength."""
-        matrices = [context.parameters[name] for name in routing_parameters(self.layer, ("W_Q", "W_K"))]
+        matrices = [context.parameters[name] for name in routing_parameters(context, self.layer, ("W_Q", "W_K"))]
         return context.value(self.strength, "QKPenalty.strength") * squared_norm(matrices)
 
     def check(self, context: Context) -> None:
@@ -159,11 +159,11 @@ class QKPenalty(Intervention):
 
 
 def routing_parameters(
-    layer: int | tuple[int, ...], names: tuple[str, ...] = ("W_Q", "b_Q", "W_K", "b_K")
+    context: Context, layer: int | tuple[int, ...], names: tuple[str, ...] = ("W_Q", "b_Q", "W_K", "b_K")
 ) -> list[str]:
     """Full names of the parameters that decide where attention goes."""
     layers = (layer,) if isinstance(layer, int) else layer
-    return [attention_parameter(place, name) for place in layers for name in names]
+    return [name for place in layers for name in existing_parameters(context.parameters, place, names)]
 
 
 def _require_layers(intervention: Intervention, layer: int | tuple[int, ...], context: Context) -> None:
@@ -199,8 +199,11 @@ class GradientNoise(Intervention):
         prior = self.like.penalty(context, activations)
         if prior is None or not prior.requires_grad:
             return None
-        weights = [context.parameters[name] for name in routing_parameters(self.like.layers)]  # type: ignore[attr-defined]
+        names = routing_parameters(context, self.like.layers)  # type: ignore[attr-defined]
+        weights = [context.parameters[name] for name in names]
         weights = [weight for weight in weights if weight.requires_grad]
+        if not weights:
+            return None
         gradients = torch.autograd.grad(prior, weights, retain_graph=True, materialize_grads=True)
         noise = noise_of_norm(weights, fraction * squared_norm(gradients).sqrt(), context.generator("gradient noise"))
         return torch.stack([((w - w.detach()) * u).sum() for w, u in zip(weights, noise, strict=True)]).sum()

@@ -20,7 +20,10 @@ def match_norm(tensors: Iterable[Tensor], radius: float) -> None:
     """
     tensors = list(tensors)
     with torch.no_grad():
-        factor = radius / torch.nn.utils.get_total_norm(tensors)
+        norm = torch.nn.utils.get_total_norm(tensors)
+        if not norm > 0:
+            raise refuse("radius", radius, "weights that are not all zero")
+        factor = radius / norm
         for tensor in tensors:
             tensor.mul_(factor)
 
@@ -98,6 +101,7 @@ class TicketMask(Intervention):
                     getattr(mask, "dtype", mask),
                     "a boolean tensor, True for kept weights",
                 )
+        object.__setattr__(self, "masks", {name: mask.clone() for name, mask in self.masks.items()})
 
     def gradients(self, context: Context) -> Mapping[str, GradientFunction]:
         """Masks the gradients."""

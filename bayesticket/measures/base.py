@@ -85,6 +85,10 @@ class Measure(Spec, abc.ABC):
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Refuses a model that it cannot measure; called before anything is computed."""
 
+    def why_full(self, n_positions: int) -> str | None:
+        """Why the query-only forward does not show what it measures, beside the hook points it reads; or None."""
+        return None
+
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries of a vector are called in curves, as `name[label]`; numbered where there are none."""
         return ()
@@ -118,7 +122,7 @@ class Observer:
 
     def __init__(self, model: HookedTransformer, measures: Iterable[Measure], batch: Examples):
         require_readable(model, batch)
-        self.model, self.measures = model, tuple(measures)
+        self.model, self.measures, self.n_positions = model, tuple(measures), batch.n_positions
         names: list[str] = []
         for measure in self.measures:
             if not isinstance(measure, Measure):
@@ -128,10 +132,18 @@ class Observer:
             if own:
                 require_firing(model, batch.tokens, own, type(measure).__name__)
             names += own
+        known = [measure.name for measure in self.measures]
+        if repeated := [name for name in known if known.count(name) > 1]:
+            raise refuse("measures", repeated[0], "measures with different names")
         self.hook_names = list(dict.fromkeys(names))
         self.differentiated = list(dict.fromkeys(n for m in self.measures for n in m.differentiates(model)))
         self._read: dict[str, Tensor] = {}
         self.hooks: list[NamedHook] = [(name, reader(self._read)) for name in self.hook_names]
+
+    def reasons(self) -> list[str]:
+        """Why the query-only forward cannot serve the measures, beside the hook points they read."""
+        given = (measure.why_full(self.n_positions) for measure in self.measures)
+        return [reason for reason in given if reason is not None]
 
     def numbers(self, values: Mapping[str, Tensor], half: Half) -> dict[str, float]:
         """Values as plain numbers, by the names of their curves."""
@@ -208,11 +220,10 @@ def measure(
     >>> sorted(measure(build_model(task), task.split().test, KLToOracle(), AttentionEntropy()))
     ['attention_entropy', 'kl_to_oracle']
     """
-    if not isinstance(batch, Examples):
-        raise refuse("batch", batch, "half of a split: split.train or split.test")
     observer = Observer(model, measures, batch)
     live = Live(as_recipe(intervention), model, batch)
-    chosen = choose_forward(forward, model, [*live.hook_names, *observer.hook_names])
+    names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
+    chosen = choose_forward(forward, model, names, reasons)
     with mounted(model, [*live.edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
         logits = run_forward(chosen, model, batch)
         loss = task_loss(logits, batch.targets)

@@ -53,7 +53,10 @@ class AttentionGradient(AttentionMeasure):
             query = embed_position(model, seen.batch.tokens, self.query)
             source = mix_embeddings(model, seen.batch.tokens, d_scores)
         else:
-            stream = seen.activations.get(residual_name(layer), embed_tokens(model, seen.batch.tokens))
+            reads_embedding = self._reads_embedding(model)
+            stream = (
+                embed_tokens(model, seen.batch.tokens) if reads_embedding else seen.activations[residual_name(layer)]
+            )
             stream = normalize_for_attention(model, stream, layer)
             query, source = stream[:, self.query], d_scores @ stream
         query = torch.cat([query, torch.ones_like(query[..., :1])], -1)

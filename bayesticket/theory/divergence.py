@@ -131,6 +131,7 @@ def sufficient_divergence(threshold: Float[Tensor, "*batch"], count: int) -> Flo
     >>> sufficient_divergence(torch.tensor(0.25), count=2)
     tensor(0.1438)
     """
-    require_integer("count", count, least=1)
-    others = torch.full_like(threshold, count - 1)
-    return ((1 / (count * threshold)).log() + torch.xlogy(others, others / (count * (1 - threshold)))) / count
+    own = divergence_bound(threshold, count)
+    if count == 1:
+        return own
+    return (own + (count - 1) * ((count - 1) / (count * (1 - threshold))).log()) / count

@@ -54,7 +54,8 @@ def example_loss(logits: Float[Tensor, "*batch d_vocab"], targets: Int[Tensor, "
     """
     right = _one_hot(logits, targets)
     target = torch.where(right, logits, 0.0).sum(-1, keepdim=True)
-    return F.softplus(torch.where(right, -torch.inf, logits - target).logsumexp(-1))
+    others = torch.where(right, -torch.inf, logits - target).logsumexp(-1)
+    return torch.logaddexp(torch.zeros_like(others), others)
 
 
 def error_bound(loss: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

@@ -587,3 +587,167 @@ def test_foreign_weights_and_curves(no_forward, copied):
     (copied / "weights.safetensors").write_bytes(weights)
     pd.DataFrame({"price": [1.0]}).to_parquet(copied / "curves.parquet")
     refused(lambda: use(copied), "curves")
+
+
+# --- runs read back ---
+
+
+@pytest.fixture(scope="module")
+def saved_own(tmp_path_factory) -> Path:
+    """A saved run of a model of the user's, which no test changes."""
+    return bt.train(TASK, model=transformer(), epochs=1).save(tmp_path_factory.mktemp("runs") / "own")
+
+
+@pytest.mark.parametrize("field", ["tokenizer_name", "trust_remote_code", "checkpoint_value", "n_layer"])
+def test_a_config_that_would_do_more_than_describe_a_model(saved_own, tmp_path, field):
+    copied = Path(shutil.copytree(saved_own, tmp_path / "copied"))
+    header = json.loads((copied / "run.json").read_text())
+    assert field not in header["config"]["model"]["config"]
+    header["config"]["model"]["config"][field] = "gpt2"
+    (copied / "run.json").write_text(json.dumps(header))
+    refused(lambda: bt.Run.load(copied).model, str(copied), f"model.config: got '{field}'; accepted: ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model["config"].update(d_model=9),
+        lambda model: model["config"].update(n_heads="two"),
+        lambda model: model["config"].update(act_fn="import os"),
+        lambda model: model.update(config=[1]),
+        lambda model: model.update(architecture={"colour": 1}),
+        lambda model: model.update(frozen=["W_none"]),
+        lambda model: model.update(frozen=3),
+        lambda model: model.pop("frozen"),
+    ],
+)
+def test_a_description_that_was_tampered_with(saved_own, tmp_path, change):
+    copied = Path(shutil.copytree(saved_own, tmp_path / "copied"))
+    header = json.loads((copied / "run.json").read_text())
+    change(header["config"]["model"])
+    (copied / "run.json").write_text(json.dumps(header))
+    refused(lambda: bt.Run.load(copied).model, str(copied))
+    refused(lambda: bt.Run.load(copied).config, str(copied))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "run.json: truncated, damaged or foreign"),
+        ('{"config": ' * 100_000, "run.json: truncated, damaged or foreign"),
+        ("[1]", "run.json: content: got [1]; accepted: a JSON object"),
+    ],
+)
+def test_a_run_json_that_cannot_be_read(copied, text, said):
+    (copied / "run.json").write_text(text)
+    refused(lambda: use(copied), said)
+
+
+@pytest.mark.parametrize("changes", [{"epoch": -1}, {"epoch": True}, {"seconds": math.nan}, {"seconds": -1.0}])
+def test_numbers_of_a_header(copied, changes):
+    header = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(header | changes))
+    refused(lambda: use(copied), "run.json", f"{next(iter(changes))}: got ", "accepted: a run.json written by")
+
+
+def test_weights_that_do_not_fit_name_their_file(copied):
+    save_file({"W": torch.ones(2)}, copied / "weights.safetensors")
+    refused(lambda: use(copied), str(copied / "weights.safetensors"))
+
+
+@pytest.mark.parametrize("column", [["a", "b"], [True, False]])
+def test_curves_that_are_no_numbers(copied, column):
+    index = pd.Index([0, 2], name="epoch")
+    pd.DataFrame({"train_accuracy": column, "test_accuracy": [0.0, 1.0]}, index=index).to_parquet(
+        copied / "curves.parquet"
+    )
+    refused(lambda: use(copied), "curves.parquet: columns: got ", "accepted: the curves of a run, numbers by epoch")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "note"),
+    [
+        ({"W": torch.ones(2)}, None),
+        ({"W": torch.ones(2)}, {"state": "not JSON"}),
+        ({"W": torch.ones(2)}, {"state": "[]"}),
+        ({"elsewhere/W": torch.ones(2)}, "keep"),
+        (None, {"state": '{"epoch": 1}'}),
+        (None, "without epoch"),
+        (None, "negative epoch"),
+    ],
+)
+def test_checkpoints_that_cannot_be_restored(tmp_path, tensors, note):
+    from safetensors import safe_open
+
+    from bayesticket.config import TrainConfig
+    from bayesticket.train import Training
+
+    training, file = Training(TrainConfig(task=TASK, model=SMALL, epochs=4)), tmp_path / "checkpoint.safetensors"
+    training.take_epoch()
+    training.checkpoint(tmp_path)
+    with safe_open(file, framework="pt") as content:
+        state = json.loads(content.metadata()["state"])
+        kept = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    named = {
+        "keep": state,
+        "without epoch": {name: value for name, value in state.items() if name != "epoch"},
+        "negative epoch": state | {"epoch": -1},
+    }
+    save_file(tensors or kept, file, metadata={"state": json.dumps(named[note])} if isinstance(note, str) else note)
+    refused(lambda: training.restore(file), f"{file}: ")
+
+
+# --- calls that make no sense ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"measures": bt.KLToOracle()}, "measures: got KLToOracle(); accepted: a sequence of Measure objects"),
+        ({"measures": None}, "measures: got None; accepted: a sequence of Measure objects"),
+        ({"progress": "x"}, "progress: got 'x'; accepted: True, False, None, or a function"),
+        ({"device": None}, "device: got None; accepted: "),
+        ({"device": "meta"}, "device: got 'meta'; accepted: a device that holds numbers"),
+        ({"seed": 2**70}, "seed: got 1180591620717411303424; accepted: "),
+        ({"seed": 2**70, "init_seed": 0, "split_seed": 0, "batch_seed": 0}, "seed: got 1180591620717411303424"),
+        ({"intervention": Editing(name=object())}, "specification: got <object"),  # type: ignore[arg-type]
+    ],
+)
+def test_calls_of_train(no_forward, tmp_path, changes, said):
+    given = {"model": SMALL, "epochs": 1} | changes
+    refused(lambda: bt.train(TASK, **given), said)
+    refused(lambda: bt.train(TASK, **given, store=tmp_path / "run"), said)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+def test_training_without_gradients(no_forward, switch):
+    with switch():
+        refused(lambda: same_run(), "train: got ", "accepted: one outside torch.no_grad and inference_mode")
+
+
+@pytest.mark.parametrize("given", [5, None, ""])
+def test_stores_that_are_no_path(given):
+    refused(lambda: bt.resume(given), f"store: got {given!r}; accepted: the directory of a saved run")
+    refused(lambda: bt.Run.load(given), f"path: got {given!r}; accepted: the directory of a saved run")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "checkpoint.safetensors", "curves.parquet"])
+def test_a_directory_with_files_of_our_names_but_no_run_is_foreign(no_forward, copied, name):
+    (copied / "mine").mkdir()
+    (copied / "mine" / name).write_text("precious")
+    before = snapshot(copied)
+    refused(lambda: same_run(store=copied / "mine"), "store: got ", f"it has '{name}'")
+    refused(lambda: bt.Run.load(copied).save(copied / "mine"), "path: got ", f"it has '{name}'")
+    assert snapshot(copied) == before
+
+
+def test_an_edit_needs_a_row_for_every_example_of_the_task():
+    rows = TRAIN.oracle
+    for edit in (bt.FrozenAttention(rows), bt.MixedAttention(rows, weight=0.5), bt.FrozenAttention(bt.Permuted(rows))):
+        said = f"accepted: {TASK.split().train.n + TASK.split().test.n} rows, one for each of task.examples(seed)"
+        refused(lambda edit=edit: bt.train(TASK, edit, model=SMALL, epochs=1), f"got 'a tensor with {N} rows'", said)
+
+
+def test_a_model_of_half_precision():
+    refused(lambda: bt.train(TASK, model=transformer(dtype=torch.float16), epochs=1), "model: got ", "float16")

@@ -1,0 +1,68 @@
+"""Files: written whole or not at all, with the usual permissions, and errors that name them."""
+
+import stat
+
+import pytest
+import torch
+
+import bayesticket as bt
+from bayesticket.files import (
+    PARTIAL,
+    read_tensors,
+    reading,
+    remove_partials,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
+
+
+def test_files_get_the_permissions_that_any_file_gets(tmp_path):
+    (tmp_path / "usual").write_text("")
+    write_json(tmp_path / "a.json", {})
+    write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError()])
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, broken):
+    path = tmp_path / "a.json"
+    write_json(path, {"old": 1})
+    before = path.read_bytes()
+
+    def write(temporary):
+        temporary.write_text("half")
+        raise broken
+
+    expected = bt.BayesticketError if isinstance(broken, OSError) else type(broken)
+    with pytest.raises(expected) as caught:
+        write_atomically(path, write)
+    if isinstance(broken, OSError):
+        assert str(caught.value) == f"{path}: could not be written ([Errno 28] No space left on device)"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_leftovers_of_a_killed_write_are_removed_and_nothing_else(tmp_path):
+    for name in (f".run.json.1234{PARTIAL}", f"mine{PARTIAL}", ".hidden", "run.json"):
+        (tmp_path / name).write_text("")
+    remove_partials(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".hidden", f"mine{PARTIAL}", "run.json"]
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), RecursionError("deep\ndeeper"), StopIteration(), AssertionError()])
+def test_whatever_goes_wrong_in_reading_is_one_line_that_names_the_file(tmp_path, error):
+    with pytest.raises(bt.BayesticketError) as caught, reading(tmp_path / "a.json"):
+        raise error
+    assert str(caught.value).startswith(f"{tmp_path / 'a.json'}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_tensors_are_read_back_with_their_note(tmp_path):
+    tensor = torch.rand(3)
+    write_tensors(tmp_path / "a.safetensors", {"a": tensor, "b": tensor}, {"note": "x"})
+    tensors, note = read_tensors(tmp_path / "a.safetensors")
+    assert torch.equal(tensors["a"], tensor)
+    assert torch.equal(tensors["b"], tensor)
+    assert note == {"note": "x"}
