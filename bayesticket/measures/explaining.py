@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
@@ -80,7 +79,7 @@ def explaining_away(measure: AttentionMeasure, seen: Observation, index: Int[Ten
     weights = (block.attn.W_O[heads], block.mlp.W_in, block.mlp.W_out, model.unembed.W_U)
     jacobian = theory.jacobian(*weights, pre, mlp_residual=mlp_residual)
     lipschitz = theory.lipschitz_products(*weights, mlp_residual=mlp_residual)
-    loss = F.cross_entropy(seen.logits[index], seen.batch.targets[index], reduction="none")[:, None]
+    loss = theory.example_loss(seen.logits[index], seen.batch.targets[index])[:, None]
     # The loss is a mean over the batch; the lemma is about one example.
     measured = len(seen.batch) * measure.rows(seen.gradients[scores_name(0)])[index].abs()
     return theory.ExplainingAway(

@@ -9,7 +9,7 @@ from transformer_lens import HookedTransformer
 
 from bayesticket import theory
 from bayesticket.errors import refuse
-from bayesticket.forward import why_full
+from bayesticket.forward import FAST_HOOKS, why_full
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.model import (
     attention_scale,
@@ -28,7 +28,8 @@ class AttentionGradient(AttentionMeasure):
 
     `∂L/∂M = Σ_{n,i} (∂L/∂s_{n,i}) x_q x_{n,i}ᵀ / √d_head`, with x augmented by 1 for the biases, over all heads
     together: a number. Large while attention is being taught; near zero on the explaining-away plateau. Priors do not
-    count: it is the task's gradient alone. Costs half a backward pass.
+    count: it is the task's gradient alone. NaN where an intervention edits the stream before attention. Costs half a
+    backward pass.
     """
 
     def __post_init__(self):
@@ -49,14 +50,14 @@ class AttentionGradient(AttentionMeasure):
         layer, model = self.layers[0], seen.model
         # Scores of keys that the query cannot see are −∞, and get no gradient.
         d_scores = self.rows(seen.gradients[scores_name(layer)])
-        if self._reads_embedding(model) and model.cfg.normalization_type is None:
+        embedded = residual_name(layer) not in seen.activations
+        if embedded and any(name not in FAST_HOOKS for name in seen.edited):
+            return torch.tensor(torch.nan)  # the stream into attention is edited, and was not read
+        if embedded and model.cfg.normalization_type is None:
             query = embed_position(model, seen.batch.tokens, self.query)
             source = mix_embeddings(model, seen.batch.tokens, d_scores)
         else:
-            reads_embedding = self._reads_embedding(model)
-            stream = (
-                embed_tokens(model, seen.batch.tokens) if reads_embedding else seen.activations[residual_name(layer)]
-            )
+            stream = embed_tokens(model, seen.batch.tokens) if embedded else seen.activations[residual_name(layer)]
             stream = normalize_for_attention(model, stream, layer)
             query, source = stream[:, self.query], d_scores @ stream
         query = torch.cat([query, torch.ones_like(query[..., :1])], -1)
