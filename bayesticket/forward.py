@@ -60,8 +60,6 @@ class RowLayout:
 
         constant = (index == index[:1]).all(0)
         constant[0] &= ~constant.all()  # embedding bags must not be empty
-        constant[0] &= ~constant.all()  # embedding bags must not be empty
-        constant[0] &= ~constant.all()  # embedding bags must not be empty
         self.varying_positions = None if not constant.any() else torch.nonzero(~constant)[:, 0]
         self.constant_positions = torch.nonzero(constant)[:, 0]
         self.constant_rows = index[0, constant]

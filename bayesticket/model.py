@@ -108,9 +108,6 @@ class Architecture(Spec):
         for name in ("residual", "biases"):
             if not isinstance(getattr(self, name), bool):
                 raise refuse(name, getattr(self, name), "True or False")
-        for name in ("residual", "biases"):
-            if not isinstance(getattr(self, name), bool):
-                raise refuse(name, getattr(self, name), "True or False")
 
     @property
     def d_head(self) -> int:
