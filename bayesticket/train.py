@@ -250,7 +250,6 @@ class Training:
             _require_target_of_both_halves(part, len(self.train), len(self.test))
         self.test_live = Live(Recipe(editing), self.model, self.test)  # priors are not for examples held out
         measures = (*DEFAULT_MEASURES, *config.measures)
-        _require_different_names(measures)
         self.observer = Observer(self.model, _of_half(measures, "train"), self.train)
         self.test_observer = Observer(self.model, _of_half(measures, "test"), self.test)
         names = [*self.live.hook_names, *self.observer.hook_names, *self.test_observer.hook_names]
@@ -600,13 +599,6 @@ def _new_directory(parent: Path, name: str) -> Path:
 
 def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:
     return [measure for measure in measures if half in measure.halves]
-
-
-def _require_different_names(measures: Iterable[Measure]) -> None:
-    names = [measure.name for measure in measures]
-    for name in names:
-        if names.count(name) > 1:
-            raise refuse("measures", name, "measures with different names; this one is recorded already")
 
 
 def _frame(records: list[Record]) -> pd.DataFrame:

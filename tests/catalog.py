@@ -22,6 +22,15 @@ TASKS: dict[str, bt.AbstractTask] = {
 }
 
 
+def model_of(task: bt.AbstractTask, **options) -> HookedTransformer:
+    """A small model as after training: its biases are not zero, its attention is not flat."""
+    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    return model
+
+
 def interventions(task: bt.AbstractTask, model: HookedTransformer) -> dict[str, bt.Intervention | None]:
     """Interventions by name, each fitting the task and the model."""
     generator = torch.Generator().manual_seed(3)

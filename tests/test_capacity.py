@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 import torch
 import torch.nn.functional as F
-from catalog import TASKS
+from catalog import TASKS, model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,14 +27,6 @@ from bayesticket.measures.capacity import (
     effective_rank,
 )
 from bayesticket.model import hooked_transformer
-
-
-def model_of(task, **options):
-    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
-    with torch.no_grad():
-        for index, parameter in enumerate(model.parameters()):
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
-    return model
 
 
 def deep_model():

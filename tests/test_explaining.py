@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from catalog import TASKS
+from catalog import TASKS, model_of
 
 import bayesticket as bt
 from bayesticket import theory
@@ -15,14 +15,6 @@ from bayesticket.measures.explaining import ExplainingAway, LipschitzBounds, exp
 from bayesticket.model import mounted
 
 TASK = TASKS["addition"]
-
-
-def model_of(task=TASK, **options):
-    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
-    with torch.no_grad():
-        for index, parameter in enumerate(model.parameters()):
-            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
-    return model
 
 
 def observe(model, batch, measure, forward="fast"):
@@ -65,7 +57,7 @@ def test_the_chain_holds_and_autograd_agrees_with_the_closed_form(name, forward,
 
 
 def test_the_measured_gradient_is_the_closed_form_of_the_theory():
-    model, batch = model_of(), TASK.split().train
+    model, batch = model_of(TASK), TASK.split().train
     chain = observe(model, batch, ExplainingAway())
     _, cache = model.run_with_cache(batch.tokens)
     block = model.blocks[0]
@@ -79,7 +71,7 @@ def test_the_measured_gradient_is_the_closed_form_of_the_theory():
 
 
 def test_the_summary_is_of_the_chain():
-    model, batch = model_of(), TASK.split().train
+    model, batch = model_of(TASK), TASK.split().train
     chain = observe(model, batch, ExplainingAway())
     (summary,) = bt.measure(model, batch, ExplainingAway(examples=None)).values()
     expected = [form.amax(-1).mean().item() for form in chain[:3]] + [chain.loose.mean().item()]
@@ -91,7 +83,7 @@ def test_the_summary_is_of_the_chain():
 
 
 def test_lipschitz_bounds_are_ordered_and_local_ones_are_jacobians():
-    model, batch = model_of(n_heads=1), TASK.split().train
+    model, batch = model_of(TASK, n_heads=1), TASK.split().train
     (bounds,) = bt.measure(model, batch, LipschitzBounds(examples=None)).values()
     local, steepest, centred, products, factors = bounds.tolist()
     assert local <= steepest <= centred <= products <= factors
@@ -113,12 +105,12 @@ def test_lipschitz_bounds_are_ordered_and_local_ones_are_jacobians():
 @pytest.mark.parametrize("measure", [ExplainingAway(), LipschitzBounds()])
 def test_other_models_are_refused(measure, options, said):
     with pytest.raises(bt.BayesticketError, match=said):
-        bt.measure(model_of(**options), TASK.split().train, measure)
+        bt.measure(model_of(TASK, **options), TASK.split().train, measure)
 
 
 def test_edited_attention_is_refused():
     with pytest.raises(bt.BayesticketError, match=r"edits blocks\.0\.attn\.hook_pattern"):
-        bt.measure(model_of(), TASK.split().train, ExplainingAway(), intervention=bt.MixedAttention())
+        bt.measure(model_of(TASK), TASK.split().train, ExplainingAway(), intervention=bt.MixedAttention())
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "lion"])

@@ -5,17 +5,9 @@ import scipy.special
 import scipy.stats
 import torch
 import torch.nn.functional as F
-from catalog import TASKS
+from catalog import TASKS, model_of
 
 import bayesticket as bt
-
-
-def model_of(task, **options):
-    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
-    with torch.no_grad():  # as after training: biases that are not zero, attention that is not flat
-        for index, parameter in enumerate(model.parameters()):
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
-    return model
 
 
 def patterns(model, batch):

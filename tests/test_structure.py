@@ -1,10 +1,8 @@
 """Structural measures against brute force."""
 
-import math
-
 import pytest
 import torch
-from catalog import TASKS
+from catalog import TASKS, model_of
 
 import bayesticket as bt
 from bayesticket.measures.structure import (
@@ -15,14 +13,6 @@ from bayesticket.measures.structure import (
     StructuralCondition,
 )
 from bayesticket.routing import resolve
-
-
-def model_of(task, **options):
-    model = bt.build_model(task, d_model=12, d_mlp=16, **{"n_heads": 2, "seed": 3, "dtype": torch.float64} | options)
-    with torch.no_grad():
-        for index, parameter in enumerate(model.parameters()):
-            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
-    return model
 
 
 def cached(model, batch):
@@ -58,11 +48,12 @@ def test_the_structural_condition_and_masses_by_counting(name):
     shares = torch.tensor(
         [sum(alpha[n, h, i].item() for n in range(len(batch)) for i in informative_places(batch, n)) for h in range(2)]
     )
-    shares = shares / shares.sum()
     distributed = seen["distributed_mass"].tolist()
     assert distributed[:k] == pytest.approx([2 * mass for mass in expected], rel=1e-9)
     assert distributed[k] == pytest.approx(min(map(min, pooled)), rel=1e-9)
-    assert distributed[k + 1] == pytest.approx(math.exp(-sum(s * math.log(s) for s in shares.tolist())), rel=1e-5)
+    assert distributed[k + 1] == pytest.approx(
+        sum(shares.tolist()) ** 2 / sum(s * s for s in shares.tolist()), rel=1e-5
+    )
     assert 1 <= distributed[k + 1] <= 2
 
 

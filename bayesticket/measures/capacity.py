@@ -10,10 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
+from bayesticket import theory
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
 from bayesticket.interventions.weights import is_mlp
 from bayesticket.measures.base import AttentionMeasure, Measure, Observation
-from bayesticket.model import scores_name, unusual_setting
+from bayesticket.model import scores_name, unusual_setting, visible_from
 from bayesticket.site import AttentionSite
 from bayesticket.tasks import Examples
 
@@ -74,7 +75,7 @@ class NormCondition(Measure):
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """Whether the norm is within the bounds."""
         norm = MLPNorm().value(seen)
-        return ((norm >= self.r_min) & (norm <= self.r_max)).to(norm.dtype)
+        return theory.norm_condition(norm, self.r_min, self.r_max).to(norm.dtype)
 
 
 def class_margins(logits: Float[Tensor, "n outputs"], targets: Int[Tensor, "n"]) -> Float[Tensor, "n"]:
@@ -248,12 +249,11 @@ class ScoreVariance(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean variance."""
-        scores = torch.cat([self.rows(seen.activations[scores_name(layer)]) for layer in self.layers], 1).detach()
-        visible = scores > -torch.inf
-        count = visible.sum(-1, keepdim=True)
-        mean = torch.where(visible, scores, 0.0).sum(-1, keepdim=True) / count
-        squares = torch.where(visible, scores - mean, 0.0).square()
-        return (squares.sum(-1, keepdim=True) / count).mean()
+        variances = []
+        for layer in self.layers:  # the scores of keys that the query cannot see are −∞
+            visible = visible_from(seen.model, layer, seen.batch.n_positions, self.query)
+            variances.append(theory.score_variance(self.rows(seen.activations[scores_name(layer)])[..., visible]))
+        return torch.cat(variances, 1).mean()
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -108,8 +108,8 @@ class StructuralCondition(AttentionMeasure):
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The share."""
         patterns = self.patterns(seen)
-        least = theory.least_informative_mass(patterns, seen.batch.informative[:, None])
-        return (least >= self.tau).to(patterns.dtype).mean()
+        holds = theory.structural_condition(patterns, seen.batch.informative[:, None], self.tau)
+        return holds.to(patterns.dtype).mean()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,7 +135,7 @@ class DistributedMass(AttentionMeasure):
 
     Entries: the pooled mass of each of the k informative positions, averaged over examples; then its least over
     positions and examples, the largest τ_H for which the distributed condition holds; last the effective number of
-    heads that carry it, exp of the entropy of the heads' shares, which is 1 when one head carries all.
+    heads that carry it, `(Σ_h m_h)² / Σ_h m_h²`, which is 1 when one head carries all.
     """
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
@@ -146,9 +146,8 @@ class DistributedMass(AttentionMeasure):
     def value(self, seen: Observation) -> Float[Tensor, "k_plus_2"]:
         """The pooled masses, the least, and the effective number of heads."""
         weights = informative_weights(self.patterns(seen), seen.batch)
-        pooled = weights.sum(1)
-        by_head = weights.sum(-1).mean(0)
-        effective = theory.attention_entropy(by_head / by_head.sum()).exp()
+        pooled = theory.distributed_mass(weights)
+        effective = theory.effective_heads(weights.sum(-1).mean(0))
         return torch.cat([pooled.mean(0), pooled.min()[None], effective[None]])
 
 
