@@ -1,5 +1,7 @@
 """Lemma 5.1 and the contraction of Definition 3.2 on models and in training."""
 
+from itertools import pairwise
+
 import pandas as pd
 import pytest
 import torch
@@ -24,7 +26,7 @@ def observe(model, batch, measure, forward="fast"):
     class Keep(type(measure)):
         def value(self, seen):
             kept["chain"] = explaining_away(self, seen, torch.arange(len(batch)))
-            return torch.zeros(6)
+            return torch.zeros(8)
 
     observer = Observer(model, [Keep(examples=None)], batch)
     with mounted(model, observer.hooks):
@@ -76,7 +78,10 @@ def test_the_summary_is_of_the_chain():
     (summary,) = bt.measure(model, batch, ExplainingAway(examples=None)).values()
     expected = [form.amax(-1).mean().item() for form in chain[:3]] + [chain.loose.mean().item()]
     assert summary[:4].tolist() == pytest.approx(expected)
-    assert summary[5].item() == pytest.approx((chain.measured / chain.local).max().item())
+    forms = (chain.measured, chain.local, chain.global_, chain.loose[..., None].expand_as(chain.local))
+    ratios = [(smaller / larger).max().item() for smaller, larger in pairwise(forms)]
+    assert summary[5:].tolist() == pytest.approx(ratios)
+    assert max(ratios) < 1
     _, cache = model.run_with_cache(batch.tokens)
     radius = cache["blocks.0.attn.hook_v"].norm(dim=-1).max().item()
     assert summary[4].item() == pytest.approx(summary[3].item() / radius)

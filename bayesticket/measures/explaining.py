@@ -1,6 +1,7 @@
 """Explaining away (Lemma 5.1): the gradient that the task still sends to attention, and what bounds it."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +26,9 @@ class ExplainingAway(AttentionMeasure):
     with the loss L, the Jacobian J of the logits in z, and z of the example itself, L_f the global Lipschitz constant
     and R the largest value norm in the batch. Entries `measured`, `local`, `global`, `loose` are the largest over
     positions, averaged over examples and heads; `unit` is `loose` with R = 1, as the paper states it, which is no
-    bound where values are longer than 1; `ratio` is the largest measured/local over all examples, heads and positions,
-    at most 1 but for rounding. A measured gradient far below its bounds, and bounds that fall with √L, are what the
-    explaining-away plateau is.
+    bound where values are longer than 1. `measured/local`, `local/global` and `global/loose` are the largest such ratio
+    over all examples, heads and positions: none is above 1 but for rounding, or the chain is broken somewhere. A
+    measured gradient far below its bounds, and bounds that fall with √L, are what the explaining-away plateau is.
 
     Costs a spectral norm for each of `examples` examples, spread evenly over the batch (None: all of them, about half
     a second for a thousand): with the default some ten training steps. One plain layer with softmax attention only.
@@ -55,15 +56,21 @@ class ExplainingAway(AttentionMeasure):
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries are."""
-        return ("measured", "local", "global", "loose", "unit", "ratio")
+        return ("measured", "local", "global", "loose", "unit", "measured/local", "local/global", "global/loose")
 
-    def value(self, seen: Observation) -> Float[Tensor, "6"]:
-        """The gradient, its bounds, and their ratio."""
+    def value(self, seen: Observation) -> Float[Tensor, "8"]:
+        """The gradient, its bounds, and the largest ratio along each link of the chain."""
         chain = explaining_away(self, seen, spread(len(seen.batch), self.examples).to(seen.logits.device))
         unit = chain.loose / _radius(seen)
         largest = [form.amax(-1).mean() for form in (chain.measured, chain.local, chain.global_)]
-        ratio = torch.where(chain.local > 0, chain.measured / chain.local, 0.0).max()
-        return torch.stack([*largest, chain.loose.mean(), unit.mean(), ratio])
+        forms = (chain.measured, chain.local, chain.global_, chain.loose[..., None])
+        ratios = [_largest_ratio(smaller, larger) for smaller, larger in pairwise(forms)]
+        return torch.stack([*largest, chain.loose.mean(), unit.mean(), *ratios])
+
+
+def _largest_ratio(smaller: Float[Tensor, "*_"], larger: Float[Tensor, "*_"]) -> Float[Tensor, ""]:
+    """The largest quotient, where 0/0 counts as 0, and anything else over 0 as infinite."""
+    return torch.where(smaller > 0, smaller / larger, 0.0).max()
 
 
 def explaining_away(measure: AttentionMeasure, seen: Observation, index: Int[Tensor, "m"]) -> theory.ExplainingAway:
