@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
-from bayesticket.run import Run
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class Phases:
         return {name: (start, end) for (name, start), end in zip(reached, ends, strict=True)}
 
 
-def phases(
-    run: Run,
+def find_phases(
+    curves: pd.DataFrame,
     *,
     accuracy: float = 0.99,
     collapse: float = 0.5,
@@ -70,7 +69,7 @@ def phases(
     gradient: str = "attention_gradient",
     divergence: str = "kl_to_oracle",
 ) -> Phases:
-    """The borders of a run's phases, from its recorded curves alone.
+    """The borders of a run's phases, from its recorded curves, labelled by epoch, alone.
 
     Gradient and divergence are first smoothed, each record replaced by the median of the `window` records around it
     (fewer at the ends), so that a spike shorter than half a window moves no border. With `g` and `D` the smoothed
@@ -96,7 +95,6 @@ def phases(
     require_integer("window", window, least=1)
     if window % 2 == 0:
         raise refuse("window", window, "an odd number of records, so that they lie evenly around one")
-    curves = run.curves
     for name in ("train_accuracy", "test_accuracy", gradient, divergence):
         if name not in curves:
             raise refuse_name("curves", name, list(curves))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayesticket as bt
-from bayesticket.phases import Phases, phases
+from bayesticket.phases import Phases, find_phases
 
 EPOCHS = np.arange(0, 5001, 10)
 
@@ -19,6 +19,10 @@ EPOCHS = np.arange(0, 5001, 10)
 def run_of(columns, epochs=EPOCHS):
     curves = pd.DataFrame(columns, index=pd.Index(epochs, name="epoch"), dtype="float64")
     return bt.Run(description={}, tensors={}, weights={}, curves=curves, epoch=int(epochs[-1]) if len(epochs) else 0)
+
+
+def phases(run, **options):
+    return find_phases(run.curves, **options)
 
 
 def step(at, low=0.0, high=1.0, epochs=EPOCHS):

@@ -1,5 +1,10 @@
 """Structural measures against brute force."""
 
+import dataclasses
+import math
+
+import jaxtyping
+import numpy as np
 import pytest
 import torch
 from catalog import TASKS, model_of
@@ -55,6 +60,141 @@ def test_the_structural_condition_and_masses_by_counting(name):
         sum(shares.tolist()) ** 2 / sum(s * s for s in shares.tolist()), rel=1e-5
     )
     assert 1 <= distributed[k + 1] <= 2
+
+
+# Derived threshold ------------------------------------------------------------------------------------------------
+
+DERIVED = StructuralCondition("derived")
+
+
+def answered_rightly(model, batch, wrong=0):
+    """The batch with the model's own answers for targets, but for the first so many."""
+    targets = model(batch.tokens)[:, -1].argmax(-1)
+    targets[:wrong] = (targets[:wrong] + 1) % model.cfg.d_vocab_out
+    return dataclasses.replace(batch, targets=targets)
+
+
+def derived_by_hand(model, batch, residual=True, heads=(0, 1)):
+    """γ / (L Δ_max), the least over heads, with loops over examples, heads and positions."""
+    logits = model(batch.tokens)[:, -1].detach().numpy()
+    margin = min(
+        row[target] - max(np.delete(row, target)) for row, target in zip(logits, batch.targets.tolist(), strict=True)
+    )
+    alpha, values = (cached.detach().numpy() for cached in cached(model, batch))
+    weights = {name.rsplit(".", 1)[-1]: weight.numpy() for name, weight in model.state_dict().items()}
+    thresholds = []
+    for h in heads:
+        W_O = weights["W_O"][h]
+        lipschitz = np.linalg.norm(W_O @ weights["W_in"], 2) * np.linalg.norm(weights["W_out"] @ weights["W_U"], 2)
+        lipschitz += np.linalg.norm(W_O @ weights["W_U"], 2) if residual else 0
+        farthest = 0.0
+        for n in range(len(batch)):
+            for j in informative_places(batch, n):
+                others = [t for t in range(batch.n_positions) if t != j]
+                centroid = sum(alpha[n, h, t] * values[n, t, h] for t in others) / alpha[n, h, others].sum()
+                farthest = max(farthest, np.linalg.norm(values[n, j, h] - centroid))
+        thresholds.append(math.sqrt(2) * margin / (lipschitz * farthest))
+    return min(thresholds)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("name", ["addition", "addition, drawn positions", "several queries", "parity"])
+def test_the_derived_threshold_by_search(name, residual):
+    task = TASKS[name]
+    model = model_of(task, residual=residual)
+    batch = answered_rightly(model, task.split().test)
+    expected = derived_by_hand(model, batch, residual)
+    share, threshold = bt.measure(model, batch, DERIVED)["structural_condition[tau=derived]"].tolist()
+    assert threshold == pytest.approx(expected, rel=1e-9)
+    (given,) = bt.measure(model, batch, StructuralCondition(threshold)).values()
+    assert share == given
+    (of_one,) = bt.measure(model, batch, StructuralCondition("derived", head=1)).values()
+    assert of_one[1].item() == pytest.approx(derived_by_hand(model, batch, residual, heads=(1,)), rel=1e-9)
+    assert of_one[1] >= threshold
+
+
+def test_the_derived_share_counts_inputs_at_that_threshold():
+    # Values that are shrunk raise τ until some inputs are below it.
+    task, shares = TASKS["addition"], []
+    for scale in (1.0, 1e-2, 1e-3, 1e-4):
+        model = model_of(task)
+        with torch.no_grad():
+            model.blocks[0].attn.W_V.mul_(scale)
+        batch = answered_rightly(model, task.split().train)
+        share, threshold = bt.measure(model, batch, DERIVED)["structural_condition[tau=derived]"].tolist()
+        alpha, _ = cached(model, batch)
+        holds = [
+            all(alpha[n, h, i] >= threshold for i in informative_places(batch, n))
+            for n in range(len(batch))
+            for h in range(2)
+        ]
+        assert share == pytest.approx(sum(holds) / len(holds))
+        shares.append(share)
+    assert shares[0] > shares[-1] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_inputs_of_different_classes_have_the_derived_mass_together(seed):
+    # What Eq. 27 proves, on every such pair: of several heads with their mass pooled.
+    task = TASKS["addition, constant"]
+    model = model_of(task, seed=seed)
+    batch = answered_rightly(model, task.split().test)
+    threshold = bt.measure(model, batch, DERIVED)["structural_condition[tau=derived]"][1]
+    pooled, pairs = cached(model, batch)[0].sum(1), 0
+    for a in range(len(batch)):
+        for b in range(a):
+            (changed,) = torch.nonzero(batch.tokens[a] != batch.tokens[b], as_tuple=True)
+            if len(changed) == 1 and batch.targets[a] != batch.targets[b]:
+                assert pooled[a, changed[0]] + pooled[b, changed[0]] >= threshold
+                pairs += 1
+    assert pairs >= 5
+
+
+def test_without_a_margin_nothing_is_derived():
+    task = TASKS["addition"]
+    model = model_of(task)
+    batch = answered_rightly(model, task.split().test, wrong=1)
+    assert bt.measure(model, batch, DERIVED)["structural_condition[tau=derived]"].isnan().all()
+    assert bt.measure(model, batch, StructuralCondition(0.1))["structural_condition[tau=0.1]"] >= 0
+
+
+def test_deriving_is_refused_where_eq_27_says_nothing():
+    from bayesticket.model import hooked_transformer
+
+    batch = TASKS["addition"].split().test
+    config = {"n_layers": 2, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 5, "d_vocab": 9, "d_vocab_out": 7}
+    deep = hooked_transformer(config | {"act_fn": "relu", "normalization_type": None}, seed=0)
+    with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*n_layers=2.*one-layer.*own token alone"):
+        bt.measure(deep, batch, DERIVED)
+    bt.measure(deep, batch, StructuralCondition(0.1), StructuralCondition(layer=1))  # the given τ does not care
+
+    model = model_of(TASKS["addition"])
+    with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*query=2.*last position"):
+        bt.measure(model, batch, StructuralCondition("derived", query=2))
+    for place in ({"normalization_type": "LN"}, {"attention": "linear"}):
+        with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*one layer with softmax attention, ReLU"):
+            bt.measure(model_of(TASKS["addition"], **place), batch, DERIVED)
+    with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*edits.*hook_pattern"):
+        bt.measure(model, batch, DERIVED, intervention=bt.FrozenAttention())
+    at_query = dataclasses.replace(batch, informative=batch.informative.roll(1, 1) | batch.informative.roll(2, 1))
+    with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*informative last position"):
+        bt.measure(model, at_query, DERIVED)
+    with pytest.raises((bt.BayesticketError, jaxtyping.TypeCheckError), match=r"tau"):
+        StructuralCondition("guessed")  # type: ignore[arg-type]
+    with pytest.raises(bt.BayesticketError, match=r"tau: got 1.5"):
+        StructuralCondition(1.5)
+
+
+def test_the_derived_condition_in_training_has_two_curves():
+    run = bt.train(TASKS["addition"], measures=[DERIVED, StructuralCondition()], epochs=10, record_every=5)
+    names = [f"structural_condition[tau=derived][{entry}]" for entry in ("share", "threshold")]
+    assert {*names, "structural_condition"} <= set(run.curves)
+    assert run.curves.loc[0, names].isna().all()  # nothing is answered rightly with a margin
+    assert run.made_with is not None
+    assert run.made_with["forward"] == "fast"
+
+
+# Masses -----------------------------------------------------------------------------------------------------------
 
 
 def test_one_head_carries_everything():

@@ -21,7 +21,11 @@ from bayesticket.tasks import Examples
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MLPNorm(Measure):
-    """Frobenius norm of the MLP's matrices and biases together, `‖θ_MLP‖_F` (Def. 4.2): a number."""
+    """Frobenius norm of the MLP's matrices and biases together, `‖θ_MLP‖_F` (Def. 4.2): a number.
+
+    Large where memorising has made the weights grow; falls as weight decay takes them back. It caps how steep the MLP
+    can be, `L ≤ ‖θ_MLP‖²/2` (Eq. 23). Costs a small part of a millisecond.
+    """
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The norm."""
@@ -93,8 +97,9 @@ def class_margins(logits: Float[Tensor, "n outputs"], targets: Int[Tensor, "n"])
 class ClassMargin(Measure):
     """How far the target's logit is above all others, `γ(x) = logit_y − max_{c≠y} logit_c`: a number.
 
-    `of="least"` is the least over the examples, the γ of Cor. 4.5; `of="median"` the median, on which single examples
-    have no hold. Positive where an example (half of them) is answered rightly; large when it is so with room to spare.
+    `of="least"` is the least over the examples, from which Cor. 4.5 has its γ (`theory.output_separation`);
+    `of="median"` the median, on which single examples have no hold. Positive where an example (half of them) is
+    answered rightly; large when it is so with room to spare.
     Costs a few passes over the logits, under half a millisecond at p = 113 on 3,830 examples.
     """
 

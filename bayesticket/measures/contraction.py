@@ -23,8 +23,9 @@ class Contraction(Measure):
     `observed` is `1 − ‖θ'‖²/‖θ‖²`, the share of the squared norm that the step took; `rate` is λ_eff = ηλ, what
     decay alone promises; `direction` is ‖D‖, the step without its decay, `D = ((1 − ηλ) θ − θ') / η`; `bound` is the
     largest ‖D‖ that the optimiser allows (for sgd, whose direction is the gradient, ‖D‖ itself); `slack` is the
-    inequality's right side over its left, at least 1. `observed` near `rate` means pure decay, as on the plateau;
-    negative, that the task makes the weights grow faster than decay shrinks them.
+    inequality's right side over its left, at least 1. Pure decay gives an `observed` of 2 λ_eff − λ_eff²; less means
+    that the step works against it, and below 0 that the weights grow. A large slack means that the inequality, though
+    it holds, is far from saying what happens. Costs two copies of the weights at a recorded step, and their norms.
 
     For the MLP's weights together (`scope="mlp"`) or all weights. In training only: NaN at epoch 0, and elsewhere.
     Without weight decay rate is 0 and the inequality says nothing: `bound` and `slack` are NaN, as with sgd's momentum.

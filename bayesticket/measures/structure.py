@@ -11,6 +11,8 @@ from transformer_lens import HookedTransformer
 from bayesticket import theory
 from bayesticket.errors import refuse, refuse_name, require_number
 from bayesticket.measures.base import AttentionMeasure, Observation
+from bayesticket.measures.capacity import class_margins
+from bayesticket.measures.explaining import bypasses_mlp, require_explainable
 from bayesticket.model import require_single_layer, value_table, values_of
 from bayesticket.routing import Target, as_target, resolve
 from bayesticket.tasks import Examples, uniform_over
@@ -20,7 +22,8 @@ from bayesticket.tasks import Examples, uniform_over
 class KLToOracle(AttentionMeasure):
     """Divergence of attention from the oracle, `E[D_KL(α*‖α)]` (Eq. 3): a number, averaged over examples and heads.
 
-    0 when attention is the oracle; log T − log k when it is uniform; large when an informative position is missed.
+    `D_KL(α*‖α) = −log k − (1/k) Σ_{i∈S} log α_i`. 0 when attention is the oracle; log T − log k when it is uniform;
+    large when an informative position is missed. Costs a pass over the pattern.
     """
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
@@ -36,7 +39,9 @@ class InformativeMass(AttentionMeasure):
 
     `of="mean"` is the mass on all of them together, `Σ_{i∈S} α_i`, averaged over examples and heads: 1 is the most.
     `of="least"` is the least weight that any informative position gets in any example, `min_x min_{i∈S} α_i(x)`: the
-    largest τ for which the structural condition B(τ) holds (Def. 4.1, Eq. 2); 1/k is the most.
+    largest τ for which the structural condition B(τ) holds (Def. 4.1, Eq. 2); 1/k is the most. Large where attention
+    looks at what the target depends on, and the mean alone when it looks at a part of it. Costs a pass over the
+    pattern.
     """
 
     of: Literal["mean", "least"] = "mean"
@@ -62,7 +67,11 @@ class InformativeMass(AttentionMeasure):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionEntropy(AttentionMeasure):
-    """Entropy of attention, `E[H(α)]`: a number, averaged over examples and heads; log T when it is uniform."""
+    """Entropy of attention, `E[H(α)]`, `H(α) = −Σ_i α_i log α_i`: a number, averaged over examples and heads.
+
+    log T when attention is uniform; small when it has condensed on few keys, be they informative or not: log k at the
+    oracle. Costs a pass over the pattern.
+    """
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean entropy."""
@@ -73,7 +82,9 @@ class AttentionEntropy(AttentionMeasure):
 class KLToTarget(AttentionMeasure):
     """Divergence of attention from any target of `bayesticket.routing`, `E[D_KL(target‖α)]`: a number.
 
-    A teacher for target costs one forward pass of the teacher each time.
+    `D_KL(target‖α) = Σ_i target_i log(target_i / α_i)`, averaged over examples, heads and layers. 0 when attention is
+    the target; large when a key that the target has weight on is missed. Costs a pass over the pattern; a teacher for
+    target one forward pass of the teacher besides.
     """
 
     target: Target = "uniform"
@@ -94,29 +105,85 @@ class KLToTarget(AttentionMeasure):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StructuralCondition(AttentionMeasure):
-    """Share of inputs on which the structural condition B(τ) holds, `α_i ≥ τ` for every `i ∈ S` (Def. 4.1): a number.
+    """Share of inputs on which the structural condition B(τ) holds, `α_i ≥ τ` for every `i ∈ S` (Def. 4.1).
 
-    Averaged over heads. 1 means that B(τ) holds on the batch, as Theorem 4.3 asks.
+    Averaged over heads. At a given τ: a number. 1 means that B(τ) holds on the batch, as Theorem 4.3 asks. Costs a
+    pass over the pattern.
+
+    At `tau="derived"`: a vector of `share` and of the `threshold` it is of, `τ = γ / (L Δ_max)` (Cor. 4.5, Eq. 27), of
+    the model and the batch as they are at that moment: `γ = √2 m` with m the least class margin, as the logits of two
+    inputs of different classes are at least so far apart; `L = ‖W_O W_U‖ + ‖W_O W_in‖ ‖W_out W_U‖`; `Δ_max` the largest
+    `‖v_j − c_j‖` over inputs and `j ∈ S`, with c_j the centroid of all other values; of several heads the least τ. A
+    large threshold means that such margins cannot be had, at this steepness, by looking less. The paper asks it of
+    every input; what must hold is `α_j(x) + α_j(x') ≥ τ` for each two inputs of different classes that differ at j
+    alone, so the share may well be below 1 (`docs/theory.md`, no. 6). Both entries are NaN where `m ≤ 0`: some example
+    is not answered rightly, so there is no margin to keep, and nothing follows for attention. Costs four singular
+    values of small matrices and a T × T by T × d_head product for each example and head: at T = 5 less than a training
+    epoch. For one plain layer, unedited, read at a last position that is not itself informative.
     """
 
-    tau: float = 0.25
+    tau: float | Literal["derived"] = 0.25
 
     def __post_init__(self):
         super().__post_init__()
-        require_number("tau", self.tau, above=0.0, below=1.0)
+        if isinstance(self.tau, str) and self.tau != "derived":
+            raise refuse("tau", self.tau, "a finite number > 0 and < 1, or 'derived'")
+        if self.tau != "derived":
+            require_number("tau", self.tau, above=0.0, below=1.0)
 
-    def value(self, seen: Observation) -> Float[Tensor, ""]:
-        """The share."""
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Refuses, where τ is derived, models and sequences about which Eq. 27 says nothing."""
+        super().check(model, batch)
+        if self.tau != "derived":
+            return
+        require_explainable(model, _DERIVED)
+        if self.query % batch.n_positions != batch.n_positions - 1:
+            raise refuse(_DERIVED, f"query={self.query}", "the last position, whose z the answer is made from")
+        if batch.informative[:, -1].any():
+            raise refuse(_DERIVED, "an informative last position", "a query that two inputs can share")
+
+    def labels(self, model: HookedTransformer) -> tuple[str, ...]:
+        """What the entries are, where τ is derived."""
+        return ("share", "threshold") if self.tau == "derived" else ()
+
+    def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
+        """The share, and the threshold where it is derived."""
+        if self.tau != "derived":
+            return self._share(seen, self.tau)
+        if seen.edited:
+            raise refuse(_DERIVED, f"an intervention that edits {seen.edited[0]}", "priors and projections only")
+        threshold = self._threshold(seen)
+        return torch.stack([torch.where(threshold.isnan(), threshold, self._share(seen, threshold)), threshold])
+
+    def _share(self, seen: Observation, tau: float | Float[Tensor, ""]) -> Float[Tensor, ""]:
         patterns = self.patterns(seen)
-        holds = theory.structural_condition(patterns, seen.batch.informative[:, None], self.tau)
+        holds = theory.structural_condition(patterns, seen.batch.informative[:, None], tau)
         return holds.to(patterns.dtype).mean()
+
+    def _threshold(self, seen: Observation) -> Float[Tensor, ""]:
+        model, block = seen.model, seen.model.blocks[0]
+        heads = slice(None) if self.heads is None else self.heads
+        margin = class_margins(seen.logits, seen.batch.targets).min()
+        weights = (block.attn.W_O[heads], block.mlp.W_in, block.mlp.W_out, model.unembed.W_U)
+        lipschitz = theory.lipschitz_products(*weights, mlp_residual=bypasses_mlp(model))
+        distance = theory.separation(self.patterns(seen), values_of(model, seen.batch.tokens)[:, heads])
+        # Where a position has all the attention its centroid is nan; the other of the two inputs has the same one.
+        distance = torch.where(seen.batch.informative[:, None], distance, 0.0).nan_to_num()
+        gamma = theory.output_separation(margin, margin)
+        threshold = theory.structural_threshold(gamma, lipschitz, distance.amax((0, 2))).min()
+        return torch.where(margin > 0, threshold, torch.nan)
+
+
+_DERIVED = "StructuralCondition(tau='derived')"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InformativeMassByPosition(AttentionMeasure):
     """Attention on each informative position, `E[α_i]`, averaged over examples and heads: a vector of k numbers.
 
-    Entry j is the j-th informative position of each sequence, from the left, wherever it stands.
+    Entry j is the j-th informative position of each sequence, from the left, wherever it stands. Large entries are
+    positions that are looked at, 1/k each at the oracle; one that stays small is the operand that is missed. Costs a
+    pass over the pattern.
     """
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
@@ -135,7 +202,9 @@ class DistributedMass(AttentionMeasure):
 
     Entries: the pooled mass of each of the k informative positions, averaged over examples; then its least over
     positions and examples, the largest τ_H for which the distributed condition holds; last the effective number of
-    heads that carry it, `(Σ_h m_h)² / Σ_h m_h²`, which is 1 when one head carries all.
+    heads that carry it, `(Σ_h m_h)² / Σ_h m_h²` with `m_h = E[Σ_{i∈S} α_i^{(h)}]`, which is 1 when one head carries
+    all. Large pooled mass, up to the number of heads for k = 1, means that the heads together look at what the target
+    depends on, even where none does alone. Costs a pass over the pattern.
     """
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
@@ -176,7 +245,8 @@ class SeparabilityMargin(AttentionMeasure):
     `of="raw"`: Δ_raw, the least `‖v − v'‖` over changes of the token at an informative position (Eq. 11), among the
     tokens that occur there; entries `margin`, `position`, `token`, `other`, `head`.
     A large margin means that changing an informative token moves z as soon as attention looks. Small margins make the
-    lower bounds (18, 20, 21) empty. One-layer models only.
+    lower bounds (18, 20, 21) empty. One-layer models only. Costs the values of every position once more (`centroid`),
+    or the distances between all pairs of tokens at every informative position (`raw`): less than a training epoch.
     """
 
     of: Literal["centroid", "raw"] = "centroid"
