@@ -10,6 +10,7 @@ import functools
 import inspect
 import multiprocessing
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,6 +37,7 @@ from bayesticket.model import Architecture
 from bayesticket.optim import ADAM_EPSILON
 from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec
+from bayesticket.sweep import sweep_configs
 from bayesticket.symbolic import ModularAddition
 from bayesticket.tasks import Examples
 from bayesticket.train import Training, keep_freed_memory, train_config
@@ -102,6 +104,7 @@ def plan(effort: Effort) -> list[Callable[[], Row]]:
         functools.partial(cost_of_recording, effort),
         *(functools.partial(cost_of_intervention, effort, one) for one in interventions),
         functools.partial(side_by_side, effort),
+        functools.partial(cost_of_sweep, effort),
         functools.partial(memory_of_a_run, effort),
         *(functools.partial(growth_in_examples, effort, p) for p in (59, 113, 227)),
         *(
@@ -261,8 +264,9 @@ def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
     except BayesticketError as error:
         return Row(name, f"skipped: {error}")
     before, after = _compare(Training(RECORDED), varied, effort)
+    each = RECORD_EVERY * (after - before) / before
     note = "" if varied.forward == "fast" else ", by the full forward"
-    return Row(name, against(before, after) + note, after / before)
+    return Row(name, f"{against(before, after)}; {each:.1f} epochs an evaluation{note}", after / before)
 
 
 def further_measures() -> list[type[Measure]]:
@@ -377,6 +381,30 @@ def _train_on_command(commands: Connection, n_threads: int, n_runs: int) -> None
             for _ in range(epochs):
                 run.take_epoch()
         commands.send("done")
+
+
+def cost_of_sweep(effort: Effort) -> Row:
+    """Four runs swept by two processes, with their store, against the same runs alone in two processes."""
+    configs = {("run", seed): replace(RECORDED, seed=seed, epochs=5 * effort.epochs) for seed in range(4)}
+
+    def alone() -> None:
+        halves = [list(configs.values())[half::2] for half in (0, 1)]
+        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+            list(executor.map(_train_in_turn, halves))
+
+    def swept() -> None:
+        with tempfile.TemporaryDirectory() as store:
+            sweep_configs(configs, store=store, workers=2, progress=False)
+
+    before, after = alternate([alone, swept], rounds=max(1, effort.rounds // 5), repeats=1)
+    value = f"{after:.1f} s against {before:.1f} s for four runs of {5 * effort.epochs} epochs"
+    return at_most("sweep, against its runs alone", value, after / before, 1.05)
+
+
+def _train_in_turn(configs: Sequence[TrainConfig]) -> None:
+    torch.set_num_threads(1)
+    for config in configs:
+        train_config(config, progress=False)
 
 
 def memory_of_a_run(effort: Effort) -> Row:

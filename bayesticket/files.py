@@ -1,5 +1,6 @@
 """Files of a run: written whole or not at all, read without executing anything."""
 
+import itertools
 import json
 import os
 import secrets
@@ -14,6 +15,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse
+
+
+class Unreadable(BayesticketError):
+    """A file that is missing, truncated, damaged or foreign; the message names it."""
+
 
 PARTIAL = ".partial"
 """How the names of files end that are being written, or that a killed process has left half written."""
@@ -66,11 +72,11 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise refuse("path", str(path), "an existing file; a saved run has run.json") from error
+        raise Unreadable(str(refuse("path", str(path), "an existing file; a saved run has run.json"))) from error
     except BayesticketError as error:
-        raise BayesticketError(f"{path}: {error}") from error
+        raise Unreadable(f"{path}: {error}") from error
     except Exception as error:  # a damaged or foreign file can break whatever interprets it, in any way
-        raise BayesticketError(f"{path}: truncated, damaged or foreign ({one_line(error)})") from error
+        raise Unreadable(f"{path}: truncated, damaged or foreign ({one_line(error)})") from error
 
 
 def write_json(path: Path, data: object) -> None:
@@ -144,6 +150,16 @@ def claimed_directory(field: str, path: str | os.PathLike[str]) -> Iterator[Path
             with suppress(OSError):  # it holds something by now
                 place.rmdir()
         raise
+
+
+def new_directory(parent: Path, name: str) -> Path:
+    """Makes the directory of that name, or the first of name-2, name-3, … that is not there yet."""
+    for number in itertools.count(1):
+        directory = parent / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            directory.mkdir(parents=True)
+            return directory
+    raise AssertionError("there are numbers enough")
 
 
 def versions() -> dict[str, str]:

@@ -206,9 +206,13 @@ def move(model: HookedTransformer, place: str | torch.device | torch.dtype) -> H
     return model
 
 
+_BUILDING = threading.Lock()
+
+
 def hooked_transformer(config: dict, *, seed: int, device: str = "cpu") -> HookedTransformer:
     """A HookedTransformer from the fields of its config, its weights drawn from the seed alone."""
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+    # The state of both is the whole process's, whose threads may be building models of their own.
+    with _BUILDING, warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         # Known and pinned below 4.0 on purpose; users of this library can do nothing about it.
         warnings.filterwarnings("ignore", message="HookedTransformer is deprecated", category=DeprecationWarning)
         torch.manual_seed(seed)

@@ -5,8 +5,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
@@ -21,6 +23,9 @@ from bayesticket.model import mounted, pattern_name
 from bayesticket.run import Run
 from bayesticket.symbolic import AbstractSymbolicTask
 from bayesticket.tasks import AbstractTask
+
+if TYPE_CHECKING:
+    from bayesticket.sweep import Runs
 
 # Look -------------------------------------------------------------------------------------------------------------
 
@@ -266,12 +271,59 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
     for place, (name, run) in enumerate(runs.items()):
         # Later ones are thinner, so that those beneath can still be seen.
         _add_run(figure, name, run, PALETTE[place % len(PALETTE)], width=max(1.6, 3.2 - 0.6 * place))
+    finish_arms(figure, panels, max(run.epoch for run in runs.values()))
+    return figure
+
+
+def plot_arms(runs: "Runs") -> go.Figure:
+    """The arms of a sweep, median and quartiles over seeds: accuracy, attention and loss against epochs.
+
+    A run that was stopped after grokking stays where it was, for as long as others of its arm go on.
+    """
+    panels = (ACCURACY, MASS, KL, LOSS)
+    columns = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
+    figure = stacked(panels, panel_height=175)
+    for place, arm in enumerate(runs["intervention"].to_numpy()):
+        for panel, column in enumerate(columns, 1):
+            add_band(figure, runs, str(arm), column, panel=panel, colour=PALETTE[place % len(PALETTE)])
+    finish_arms(figure, panels, int(runs["trained"].max()))
+    return figure
+
+
+def add_band(
+    figure: go.Figure, runs: "Runs", arm: str, column: str, *, panel: int, colour: str, name: str | None = None,
+    in_legend: bool | None = None,
+) -> None:  # fmt: skip
+    """Draws the median and quartiles over seeds of one curve of one arm; what the arm did not record is left out."""
+    if column not in runs or bool(runs[column].sel(intervention=arm).isnull().all()):
+        return
+    values = held(runs[column].sel(intervention=arm).transpose("seed", "epoch").to_numpy())
+    drawn = band(runs["epoch"].to_numpy(), values, name=name or arm, colour=colour, panel=panel, group=name or arm)
+    drawn[-1].showlegend = panel == 1 if in_legend is None else in_legend
+    figure.add_traces(drawn)
+
+
+def held(values: Float[np.ndarray, "seeds epochs"]) -> Float[np.ndarray, "seeds epochs"]:
+    """Curves of one arm in which those that have ended keep their last value until the last one ends.
+
+    >>> held(np.array([[1.0, np.nan, np.nan], [1.0, 2.0, np.nan]]))
+    array([[ 1.,  1., nan],
+           [ 1.,  2., nan]])
+    """
+    known = np.flatnonzero(~np.isnan(values).all(axis=0))
+    if not len(known):
+        return values
+    end = known[-1] + 1
+    filled = pd.DataFrame(values[:, :end]).ffill(axis=1).to_numpy()
+    return np.concatenate([filled, values[:, end:]], axis=1)
+
+
+def finish_arms(figure: go.Figure, panels: Sequence[Panel], last: int) -> None:
+    """Fits the axes of a figure of several arms, and puts their names above the title of its first panel."""
     fit_log_axes(figure, panels)
-    # The arms' names stand above the title of the first panel.
     names = {"x": 0, "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "font": {"size": 15}}
     figure.update_layout(margin={"t": 75}, legend=names, hoversubplots="single")
-    figure.update_xaxes(range=[0, max(run.epoch for run in runs.values())])
-    return figure
+    figure.update_xaxes(range=[0, last])
 
 
 _LINES = {

@@ -1,260 +1,409 @@
-"""Training runs in processes of their own, one thread each, with their progress shown in the parent."""
+"""Many runs at once, in processes of this library's own or over any executor; what dies is begun again where it was."""
 
+import abc
 import contextlib
+import copy
 import multiprocessing
+import os
+import pickle
+import secrets
 import signal
-import sys
-import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
 
-import torch
-from tqdm import tqdm
+from filelock import FileLock, Timeout
 
-from bayesticket.config import TrainConfig
-from bayesticket.errors import BayesticketError
-from bayesticket.train import train_config
+from bayesticket.display import Display, displaying
+from bayesticket.errors import BayesticketError, refuse, require_integer
+from bayesticket.files import one_line, prepare_directory
+from bayesticket.process import LEFT, READY, serve
+from bayesticket.worker import Job, Outcome, train_job, train_pickled
 
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be trained in another process."""
-
-    name: str
-    config: TrainConfig
-    store: Path
-
-
-@dataclass(frozen=True)
-class Message:
-    """What a worker says: that it is ready, how far its run is, or how that ended."""
-
-    kind: Literal["ready", "progress", "done", "stopped", "failed"]
-    job: str = ""
-    epoch: int = 0
-    train_accuracy: float = 0.0
-    test_accuracy: float = 0.0
-    error: str = ""
-    traceback: str = ""
+START = "spawn"
+"""How processes are started: the one way that is safe whatever threads there are."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks at how far the runs are."""
+BUSY_FOR = 2.0
+"""Seconds to wait before a run that somebody else is training is tried again."""
+MOST_DEATHS = 25
+"""How often in a row a run's process may die without the run getting any further; it takes none of the others along."""
+MOST_ERRORS = 3
+"""The same for an executor that was given, which may have tried several times for each time that it reports."""
+MOST_STILLBORN = 3
+"""How many processes in a row may end by themselves before they can train."""
 
 
-class Bars:
-    """A bar for each run, one below the other."""
+def train_jobs(
+    jobs: Sequence[Job],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> dict[str, Outcome]:
+    """Trains jobs, begun in their order, and says how each has ended; one that fails does not stop the others.
 
-    def __init__(self, jobs: Sequence[Job]):
-        width = max(len(job.name) for job in jobs)
-        self.bars = {
-            job.name: tqdm(
-                total=job.config.epochs,
-                desc=job.name.ljust(width),
-                position=place,
-                unit="epoch",
-                dynamic_ncols=True,
-            )
-            for place, job in enumerate(jobs)
-        }
-        self.begun: set[str] = set()
-
-    def show(self, message: Message) -> None:
-        """Moves the run's bar."""
-        if message.kind == "ready":
-            return
-        bar = self.bars[message.job]
-        if message.job not in self.begun:
-            self.begun.add(message.job)
-            bar.reset()
-            # Where it goes on, so that the pace is that of this time.
-            bar.initial = bar.n = bar.last_print_n = message.epoch
-        if message.kind == "done":
-            bar.total = message.epoch
-        bar.set_postfix_str(f"train {message.train_accuracy:.0%}, test {message.test_accuracy:.0%}", refresh=False)
-        bar.update(message.epoch - bar.n)
-        if message.kind == "done":
-            bar.refresh()
-
-    def close(self) -> None:
-        """Closes the bars, from the last to the first."""
-        for bar in reversed(self.bars.values()):
-            bar.close()
-
-
-class Lines:
-    """A plain line every so often, where there is no terminal."""
-
-    def __init__(self, jobs: Sequence[Job], *, every: float = 15.0):
-        self.every, self.began = every, time.monotonic()
-        self.shown = self.began
-        self.state = {job.name: f"{job.name}: waiting" for job in jobs}
-        names = ", ".join(job.name for job in jobs)
-        print(f"training, at most {jobs[0].config.epochs:,} epochs: {names}", file=sys.stderr, flush=True)
-
-    def show(self, message: Message) -> None:
-        """Prints where all runs are when it is time to, or when one has ended."""
-        if message.kind == "ready":
-            return
-        self.state[message.job] = (
-            f"{message.job}: epoch {message.epoch:,}{', done' if message.kind == 'done' else ''}, "
-            f"train {message.train_accuracy:.0%}, test {message.test_accuracy:.0%}"
-        )
-        now = time.monotonic()
-        if message.kind == "done" or now - self.shown >= self.every:
-            self.shown = now
-            print(f"{now - self.began:4.0f} s | {' | '.join(self.state.values())}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Nothing to put in order."""
-
-
-def _display(jobs: Sequence[Job]) -> Bars | Lines:
-    return Bars(jobs) if sys.stderr.isatty() else Lines(jobs)
-
-
-# Training in processes --------------------------------------------------------------------------------------------
-
-
-def train_in_processes(jobs: Sequence[Job], *, workers: int) -> None:
-    """Trains the jobs, begun in their order, in processes of one thread each.
-
-    On Ctrl-C every run is checkpointed, and KeyboardInterrupt goes on. When one run fails the others are checkpointed
-    too, and its error is raised here.
+    By default in processes of their own, one thread each, as many as there are cores. On Ctrl-C every run is
+    checkpointed, and KeyboardInterrupt goes on. `progress` shows bars: True, False, on a terminal (None).
     """
-    display = _display(jobs)
-    team = Team(min(workers, len(jobs)))
-    try:
-        team.work(jobs, display)
-    finally:
-        display.close()
-        team.dismiss()
+    require_manner(executor, workers, progress)
+    names = [job.name for job in jobs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise refuse("jobs", twice, "names that differ")
+    if not jobs:
+        return {}
+    going = prepare_directory("store", jobs[0].store.parent) / f".going.{secrets.token_hex(4)}"
+    size = min(workers or available_cores(), len(jobs))
+    crew = _Processes(jobs, size, going) if executor is None else _Given(executor, jobs, going)
+    with _there(going), displaying(jobs, progress) as display:
+        return _Work(jobs, crew, display, going).finish()
 
 
-class Team:
-    """Worker processes, a pipe to each. What is sent to a worker that trains makes it stop, with a checkpoint."""
+def require_manner(executor: object, workers: object, progress: object) -> None:
+    """Refuses what cannot say where to train, and what to show of it."""
+    if executor is not None and not isinstance(executor, Executor):
+        accepted = (
+            "None, or a concurrent.futures.Executor, such as ProcessPoolExecutor() or dask's client.get_executor()"
+        )
+        raise refuse("executor", executor, accepted)
+    if executor is not None and workers is not None:
+        raise refuse("workers", workers, "None with an executor, which has workers of its own")
+    if workers is not None:
+        require_integer("workers", workers, least=1)
+    if progress is not None and not isinstance(progress, bool):
+        raise refuse("progress", progress, "True, False or None")
 
-    def __init__(self, size: int):
-        context = multiprocessing.get_context("spawn")
-        self.workers: dict[Connection, BaseProcess] = {}
-        self.busy: set[Connection] = set()
-        self.leaving: set[Connection] = set()
-        with _ignoring_interrupts():
-            for _ in range(size):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=work, args=(theirs,), daemon=True)
-                process.start()
-                theirs.close()
-                self.workers[ours] = process
 
-    def work(self, jobs: Sequence[Job], display: Bars | Lines) -> None:
-        """Hands out the jobs as workers become ready, until all are done."""
-        pending = list(jobs)
-        while pending or self.busy:
-            for connection in wait([each for each in self.workers if each not in self.leaving]):
-                assert isinstance(connection, Connection)
-                message = self._hear(connection)
-                if message.kind == "progress":
-                    display.show(message)
-                    continue
-                self.busy.discard(connection)
-                if message.kind == "failed":
-                    error = BayesticketError(message.error)
-                    error.add_note(message.traceback)
-                    raise error
-                if message.kind == "stopped":  # not by us: somebody sent the worker a signal
-                    raise KeyboardInterrupt
-                display.show(message)
-                connection.send(pending[0] if pending else None)
-                (self.busy if pending else self.leaving).add(connection)
-                pending = pending[1:]
-
-    def _hear(self, connection: Connection) -> Message:
-        try:
-            return connection.recv()
-        except (EOFError, ConnectionError):
-            self.busy.discard(connection)
-            process = self.workers.pop(connection)
-            process.join()
-            raise BayesticketError(
-                f"a training process ended by itself (exit code {process.exitcode}); "
-                "what was trained is kept, run the same again to continue"
-            ) from None
-
-    def dismiss(self) -> None:
-        """Ends all workers; those that train write a checkpoint first, unless Ctrl-C is pressed once more."""
-        try:
-            for connection, process in self.workers.items():
-                if connection in self.busy:
-                    with contextlib.suppress(OSError):
-                        connection.send(None)
-                elif connection not in self.leaving:  # still starting
-                    process.terminate()
-            for process in self.workers.values():
-                process.join()
-        finally:
-            for process in self.workers.values():
-                process.terminate()
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Lets processes started inside ignore Ctrl-C, which a terminal sends to all: the parent alone decides."""
-    if threading.current_thread() is not threading.main_thread():
+def _there(going: Path) -> Iterator[None]:
+    """A file that says, by being there, that the runs are to go on: to take it away needs no room on any disk.
+
+    It is locked for as long, so that those whose makers have died are known, and taken away: what still trains for
+    one of them, on another machine, makes room.
+    """
+    for other in going.parent.glob(".going.*"):
+        with contextlib.suppress(Timeout, OSError), FileLock(other, timeout=0):
+            other.unlink()
+    try:
+        lock = FileLock(going, timeout=0).acquire()
+    except OSError as error:
+        raise refuse("store", str(going.parent), f"a directory that can be written to ({error.strerror})") from error
+    with lock:
+        try:
+            yield
+        finally:
+            going.unlink(missing_ok=True)
+
+
+# Who trains -------------------------------------------------------------------------------------------------------
+
+
+class _Crew(abc.ABC):
+    """Who trains the jobs."""
+
+    most_deaths: int
+
+    @abc.abstractmethod
+    def has_room(self) -> bool:
+        """Whether another job can be begun."""
+
+    @abc.abstractmethod
+    def begin(self, job: Job) -> None:
+        """Has a job trained."""
+
+    @abc.abstractmethod
+    def ended(self, timeout: float) -> list[tuple[Job, Outcome]]:
+        """The jobs that have ended, waiting for one if need be."""
+
+    @abc.abstractmethod
+    def stop(self, has_begun: Callable[[Job], bool]) -> None:
+        """Ends everything, once the jobs that have begun have stopped; they know that they are to."""
+
+    @abc.abstractmethod
+    def dismiss(self) -> None:
+        """Ends everything, when there is nothing left to do."""
+
+
+def _pickled(job: Job) -> bytes:
+    try:
+        return pickle.dumps(job)
+    except Exception as error:
+        raise BayesticketError(
+            f"{job.name}: got what cannot be sent to another process ({one_line(error)}); accepted: classes and "
+            "functions defined at the top of a module"
+        ) from error
+
+
+@dataclass
+class _Process:
+    """A process of our own, and the job it trains."""
+
+    process: BaseProcess
+    job: Job | None
+    ready: bool = False
+
+
+class _Processes(_Crew):
+    """Processes of our own, which are replaced when they die; unlike those of an executor, one by one."""
+
+    most_deaths = MOST_DEATHS
+
+    def __init__(self, jobs: Sequence[Job], size: int, going: Path):
+        self.size, self.going = size, going
+        self.pickled = {job.name: _pickled(job) for job in jobs}
+        self.processes: dict[Connection, _Process] = {}
+        self.stillborn = 0
+
+    def has_room(self) -> bool:
+        return sum(each.job is not None for each in self.processes.values()) < self.size
+
+    def begin(self, job: Job) -> None:
+        for connection, each in self.processes.items():
+            if each.job is None:
+                each.job = job
+                self._send(connection, job)
+                return
+        self._start(job)
+
+    def _start(self, job: Job) -> None:
+        context = multiprocessing.get_context(START)
+        try:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs,), daemon=True)
+            with _deaf_to_interrupts():
+                process.start()
+                self.processes[ours] = _Process(process, job)
+        except OSError as error:
+            raise BayesticketError(f"workers: another process could not be started ({one_line(error)})") from error
+        theirs.close()
+
+    def _send(self, connection: Connection, job: Job | None) -> None:
+        with contextlib.suppress(OSError):  # it has died, as will be heard
+            connection.send(None if job is None else (self.pickled[job.name], self.going))
+
+    def ended(self, timeout: float) -> list[tuple[Job, Outcome]]:
+        outcomes: list[tuple[Job, Outcome]] = []
+        for connection in wait_for_connections(list(self.processes), timeout):
+            assert isinstance(connection, Connection)
+            each = self.processes[connection]
+            try:
+                said = connection.recv()
+            except (EOFError, OSError):
+                said = self._bury(connection)
+            if said == READY:
+                each.ready, self.stillborn = True, 0
+                assert each.job is not None
+                self._send(connection, each.job)
+            elif each.job is not None:
+                outcomes.append((each.job, said))
+                each.job = None
+        return outcomes
+
+    def _bury(self, connection: Connection) -> Outcome:
+        each = self.processes.pop(connection)
+        connection.close()
+        each.process.join()
+        code = each.process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        if not each.ready and code > 0 and code != LEFT:
+            self.stillborn += 1
+            if self.stillborn >= MOST_STILLBORN:
+                raise BayesticketError(
+                    f"workers: {self.stillborn} processes in a row {how} before they could train, and printed why; a "
+                    'script that trains in processes has to do so under `if __name__ == "__main__":`'
+                )
+        return Outcome("died", f"its process {how}")
+
+    def stop(self, has_begun: Callable[[Job], bool]) -> None:
+        for each in self.processes.values():
+            if not each.ready:
+                each.process.kill()
+        self.dismiss()
+
+    def dismiss(self) -> None:
+        for connection in self.processes:
+            self._send(connection, None)
+            connection.close()
+        for each in self.processes.values():
+            each.process.join()
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started inside never hear of Ctrl-C, which a terminal sends to all; here it is heard afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def work(connection: Connection) -> None:
-    """What a worker does: trains what it is sent, run after run, until it is sent None or its parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    with contextlib.suppress(EOFError, OSError):
-        connection.send(Message("ready"))
-        while (job := connection.recv()) is not None:
-            outcome = _train(job, connection)
-            connection.send(outcome)
-            if outcome.kind != "done":
-                return
+class _Given(_Crew):
+    """An executor of the user's, who ends it."""
 
+    most_deaths = MOST_ERRORS
 
-def _train(job: Job, connection: Connection) -> Message:
-    try:
-        job.store.parent.mkdir(parents=True, exist_ok=True)
-        run = train_config(job.config, store=job.store, progress=_Reporter(job.name, connection))
-    except KeyboardInterrupt:
-        return Message("stopped", job.name)
-    except Exception as error:
-        said = str(error) if isinstance(error, BayesticketError) else f"{type(error).__name__}: {error}"
-        return Message("failed", job.name, error=f"{job.name}: {said}", traceback=traceback.format_exc())
-    return Message(
-        "done", job.name, run.epoch, *(run.curves[f"{half}_accuracy"].iloc[-1] for half in ("train", "test"))
-    )
+    def __init__(self, executor: Executor, jobs: Sequence[Job], going: Path):
+        self.executor, self.going = executor, going
+        by_pickle = isinstance(executor, ProcessPoolExecutor)
+        self.pickled = {job.name: _pickled(job) for job in jobs} if by_pickle else {}
+        self.at_work: dict[Future[Outcome], Job] = {}
 
+    def has_room(self) -> bool:
+        return True
 
-class _Reporter:
-    """Tells the parent how far a run is, and stops the run when the parent says so or is gone.
-
-    A worker ignores SIGINT: only the parent stops it, so that a Ctrl-C that reaches parent and worker counts once.
-    """
-
-    def __init__(self, job: str, connection: Connection):
-        self.job, self.connection = job, connection
-
-    def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
+    def begin(self, job: Job) -> None:
+        attempt = secrets.token_hex(4)
         try:
-            self.connection.send(
-                Message("progress", self.job, epoch, record["train_accuracy"], record["test_accuracy"])
-            )
-            stop = self.connection.poll()
-        except OSError:
-            stop = True
-        if stop:
-            raise KeyboardInterrupt
+            if self.pickled:
+                future = self.executor.submit(train_pickled, self.pickled[job.name], self.going, attempt)
+            else:  # a copy, since threads would share what a configuration holds, a teacher's hooks among it
+                future = self.executor.submit(train_job, copy.deepcopy(job), self.going, attempt)
+        except Exception as error:
+            raise self._no_more(error) from error
+        self.at_work[future] = job
+
+    def ended(self, timeout: float) -> list[tuple[Job, Outcome]]:
+        ended, _ = wait_for_futures(self.at_work, timeout, return_when=FIRST_COMPLETED)
+        return [(self.at_work.pop(future), self._outcome(future)) for future in ended]
+
+    def _outcome(self, future: "Future[Outcome]") -> Outcome:
+        if future.cancelled():
+            return Outcome("died", "the executor has cancelled it")
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if isinstance(error, BrokenExecutor):
+            raise self._no_more(error) from error
+        trace = "".join(traceback.format_exception(error))
+        return Outcome("died", f"the executor lost it ({type(error).__name__}: {one_line(error)})", trace)
+
+    def _no_more(self, error: BaseException) -> BayesticketError:
+        return BayesticketError(
+            f"executor: {type(self.executor).__name__} takes no more runs ({type(error).__name__}: {one_line(error)}); "
+            "what was trained is kept, call the same again with a new one to go on"
+        )
+
+    def stop(self, has_begun: Callable[[Job], bool]) -> None:
+        for future, job in self.at_work.items():
+            if not has_begun(job):  # not asked of the future, since some can be cancelled while they are at work
+                future.cancel()
+        wait_for_futures([future for future in self.at_work if not future.cancelled()])
+
+    def dismiss(self) -> None:
+        pass
+
+
+# What there is to do ----------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """What there is to do, what is being done, and what has come of it."""
+
+    def __init__(self, jobs: Sequence[Job], crew: _Crew, display: Display, going: Path):
+        self.jobs, self.crew, self.display, self.going = jobs, crew, display, going
+        self.waiting = deque(jobs)
+        self.at_work: set[str] = set()
+        self.later: dict[str, tuple[Job, float]] = {}
+        """Jobs that cannot be trained now, and when to try again."""
+        self.outcomes: dict[str, Outcome] = {}
+        self.deaths: dict[str, tuple[int, int]] = {}
+        """How often in a row a job has died, and the furthest epoch it has reached."""
+        self.told_of_others = False
+
+    def finish(self) -> dict[str, Outcome]:
+        """Goes on until every job has ended."""
+        try:
+            while len(self.outcomes) < len(self.jobs):
+                self._look()
+        except BaseException:
+            self.going.unlink(missing_ok=True)
+            self.display.look()
+            self.crew.stop(lambda job: job.name in self.display.states)
+            raise
+        self.crew.dismiss()
+        return {job.name: self.outcomes[job.name] for job in self.jobs}
+
+    def _look(self) -> None:
+        for name, (job, when) in list(self.later.items()):
+            if time.monotonic() >= when:
+                del self.later[name]
+                self.waiting.append(job)
+        while self.waiting and self.crew.has_room():
+            job = self.waiting.popleft()
+            self.at_work.add(job.name)
+            self.crew.begin(job)
+        if not self.at_work:
+            time.sleep(LOOK_EVERY)
+        for job, outcome in self.crew.ended(LOOK_EVERY):
+            self.at_work.discard(job.name)
+            self._take(job, outcome)
+        self.display.show(self.outcomes)
+
+    def _take(self, job: Job, outcome: Outcome) -> None:
+        for note in outcome.notes:
+            self.display.say(f"{job.name}: {note}")
+        if outcome.kind == "busy":
+            self._try_later(job)
+            if not self.told_of_others and not self.waiting and not self.at_work:
+                self.told_of_others = True
+                n_runs = len(self.jobs) - len(self.outcomes)
+                self.display.say(
+                    f"waiting for {'a run' if n_runs == 1 else f'{n_runs} runs'} that somebody else trains"
+                )
+        elif outcome.kind == "stopped" and not self.going.exists():  # taken away, and not from here
+            self.going.touch()
+            self.waiting.appendleft(job)
+        elif outcome.kind == "stopped":
+            blind = f"it stopped since {self.going} is not there; its process has to see the store under the same path"
+            self._try_again(job, Outcome("died", blind))
+        elif outcome.kind == "died":
+            self._try_again(job, outcome)
+        else:
+            self.outcomes[job.name] = outcome
+
+    def _try_later(self, job: Job) -> None:
+        self.later[job.name] = (job, time.monotonic() + BUSY_FOR)
+
+    def _try_again(self, job: Job, death: Outcome) -> None:
+        self.display.look()
+        state = self.display.states.get(job.name)
+        reached = -1 if state is None else state.epoch
+        deaths, furthest = self.deaths.get(job.name, (0, -1))
+        deaths = 1 if reached > furthest else deaths + 1
+        self.deaths[job.name] = deaths, max(reached, furthest)
+        if deaths >= self.crew.most_deaths:
+            error = f"{death.error}, as it did {deaths} times in a row without getting any further"
+            self.outcomes[job.name] = Outcome("failed", error, death.traceback)
+            return
+        self.display.say(f"{job.name}: {death.error}; it goes on from its last checkpoint")
+        self.waiting.appendleft(job)
+
+
+def failures(outcomes: Mapping[str, Outcome]) -> BayesticketError | None:
+    """The error to raise for jobs that have failed, if any has."""
+    failed = {name: outcome for name, outcome in outcomes.items() if outcome.kind == "failed"}
+    if not failed:
+        return None
+    name, first = next(iter(failed.items()))
+    others = f" (and {len(failed) - 1} more of {len(outcomes)} runs)" if len(failed) > 1 else ""
+    error = BayesticketError(f"{name}: {first.error}{others}; what was trained is kept, call the same again to go on")
+    if first.traceback:
+        error.add_note(first.traceback)
+    return error

@@ -13,9 +13,10 @@ from bayesticket.files import prepare_directory
 from bayesticket.interventions import KLPrior
 from bayesticket.interventions.base import as_recipe
 from bayesticket.model import Architecture
+from bayesticket.pool import failures, train_jobs
 from bayesticket.run import COMPLETE, Run, describe_config, read_header, require_same_run
 from bayesticket.symbolic import ModularAddition
-from bayesticket.workers import Job, train_in_processes
+from bayesticket.worker import Job
 
 if TYPE_CHECKING:
     from bayesticket.page import Section
@@ -66,10 +67,13 @@ def quickstart(
     missing = [arm for arm in ORDER if not _is_complete(stores[arm], configs[arm])]
     if missing:
         try:
-            train_in_processes([Job(LABELS[arm], configs[arm], stores[arm]) for arm in missing], workers=workers)
+            jobs = [Job(LABELS[arm], configs[arm], stores[arm]) for arm in missing]
+            outcomes = train_jobs(jobs, workers=workers, progress=True)
         except KeyboardInterrupt:
             print(f"Stopped; what was trained is in {directory}. To continue, run the same command again.", flush=True)
             raise SystemExit(130) from None
+        if (error := failures(outcomes)) is not None:
+            raise error
     runs = {arm: Run.load(stores[arm]) for arm in configs}
     page = write_report(runs, directory / "index.html")
     print(table_of(runs))

@@ -112,9 +112,9 @@ class Run:
 
     def phases(self) -> "Phases":
         """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.phases`."""
-        from bayesticket.phases import phases
+        from bayesticket.phases import find_phases
 
-        return phases(self)
+        return find_phases(self.curves)
 
     def plot(self) -> "go.Figure":
         """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""
@@ -241,15 +241,16 @@ def read_header(directory: Path) -> dict:
     if directory.exists() and not path.exists():
         raise refuse("path", str(directory), "the directory of a saved run, with a run.json")
     header = read_json(path)
-    if header.get("format") != FORMAT:
-        raise BayesticketError(f"{path}: got format {header.get('format')!r}; accepted: a run.json of format {FORMAT}")
-    for name, fits in _HEADER.items():
-        if not fits(header.get(name)):
-            raise refuse(f"{path}: {name}", header.get(name), "a run.json written by this library")
-    if header["status"] not in get_args(Status):
-        raise refuse_name(f"{path}: status", header["status"], get_args(Status))
-    if header["config"].get("type") != "TrainConfig":
-        raise refuse(f"{path}: config", header["config"].get("type"), "the description of a TrainConfig")
+    with reading(path):
+        if header.get("format") != FORMAT:
+            raise refuse("format", header.get("format"), f"a run.json of format {FORMAT}")
+        for name, fits in _HEADER.items():
+            if not fits(header.get(name)):
+                raise refuse(name, header.get(name), "a run.json written by this library")
+        if header["status"] not in get_args(Status):
+            raise refuse_name("status", header["status"], get_args(Status))
+        if header["config"].get("type") != "TrainConfig":
+            raise refuse("config", header["config"].get("type"), "the description of a TrainConfig")
     return header
 
 

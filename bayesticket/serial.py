@@ -33,7 +33,7 @@ def describe(value: object, tensors: dict[str, Tensor]) -> JSON:
         return str(value).removeprefix("torch.")
     if isinstance(value, Tensor):
         key = tensor_hash(value)
-        tensors[key] = value.detach().cpu().contiguous()
+        tensors[key] = value.detach().cpu().contiguous().clone()
         return {"tensor": key}
     if isinstance(value, HookedTransformer):
         weights = {name: describe(p.data, tensors) for name, p in value.named_parameters()}

@@ -1,7 +1,6 @@
 """The training loop."""
 
 import copy
-import itertools
 import json
 import logging
 import math
@@ -10,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +23,7 @@ from bayesticket.config import DTYPES, TrainConfig, description_id, resolve_devi
 from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.files import (
     claimed_directory,
+    new_directory,
     one_line,
     read_tensors,
     reading,
@@ -521,7 +521,7 @@ class Training:
         run, said = self.as_run("interrupted"), f"interrupted after epoch {self.epoch:,}"
         try:
             if directory is None:
-                directory = _new_directory(Path("interrupted"), self.id)
+                directory = new_directory(Path("interrupted"), self.id)
                 self.begin(directory)
             self.checkpoint(directory)
         except (BayesticketError, OSError) as error:
@@ -585,16 +585,6 @@ def _save(run: Run, directory: Path | None) -> None:
         (directory / "checkpoint.safetensors").unlink(missing_ok=True)
     except (BayesticketError, OSError) as error:
         raise NotSaved(f"{one_line(error)}; the trained run is kept as `run` of this error", run) from error
-
-
-def _new_directory(parent: Path, name: str) -> Path:
-    """Makes the directory of that name, or the first of name-2, name-3, … that is not there yet."""
-    for number in itertools.count(1):
-        directory = parent / (name if number == 1 else f"{name}-{number}")
-        with suppress(FileExistsError):
-            directory.mkdir(parents=True)
-            return directory
-    raise AssertionError("there are numbers enough")
 
 
 def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:

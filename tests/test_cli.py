@@ -76,7 +76,7 @@ def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, bench"),
+        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, reproduce, report, bench"),
         (["train", "--config", "nowhere.toml"], "--config: got 'nowhere.toml'; accepted: a TOML file"),
         (["train", "--config"], "--config: got 'nothing'"),
         (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
@@ -179,7 +179,12 @@ def test_quickstart_takes_its_directory(tmp_path, monkeypatch):
     from bayesticket import quickstart as module
 
     asked = []
-    monkeypatch.setattr(module, "train_in_processes", lambda jobs, **options: asked.extend(jobs))
+
+    def ask(jobs, **options):
+        asked.extend(jobs)
+        return {}
+
+    monkeypatch.setattr(module, "train_jobs", ask)
     assert main(["quickstart", "--out", str(tmp_path / "here")]) == 2  # nothing was trained that could be shown
     assert {job.store.parent for job in asked} == {tmp_path / "here" / "runs"}
 

@@ -2,13 +2,10 @@
 
 import itertools
 import multiprocessing
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from bayesticket import quickstart as module
 from bayesticket.errors import BayesticketError
@@ -23,26 +20,17 @@ from bayesticket.quickstart import (
     write_report,
 )
 from bayesticket.run import Run
-from bayesticket.train import resume, train_config
-from bayesticket.workers import Bars, Job, Lines, Message, Team, work
+from bayesticket.train import train_config
+from bayesticket.worker import Job, Outcome
 
 
-@pytest.fixture(autouse=True)
-def undisturbed() -> Iterator[None]:
-    """A worker run in this process changes its threads and signals."""
-    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
-    yield
-    torch.set_num_threads(threads)
-    signal.signal(signal.SIGINT, handler)
-
-
-def in_this_process(jobs: list[Job], *, workers: int) -> None:
+def in_this_process(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
     for job in jobs:
-        job.store.parent.mkdir(exist_ok=True)
         train_config(job.config, store=job.store, progress=False)
+    return {job.name: Outcome("complete") for job in jobs}
 
 
-def refuse_to_train(jobs: list[Job], *, workers: int) -> None:
+def refuse_to_train(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
     raise AssertionError("there is nothing to train")
 
 
@@ -136,167 +124,64 @@ class TestQuickstart:
     def test_trains_what_is_missing_and_then_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        monkeypatch.setattr(module, "train_in_processes", in_this_process)
+        monkeypatch.setattr(module, "train_jobs", in_this_process)
         first = quickstart(tmp_path / "out", epochs=20, p=7)
         assert "KL to the oracle" in capsys.readouterr().out
         assert first.page == tmp_path / "out" / "index.html"
         first.page.unlink()
-        monkeypatch.setattr(module, "train_in_processes", refuse_to_train)
+        monkeypatch.setattr(module, "train_jobs", refuse_to_train)
         second = quickstart(tmp_path / "out", epochs=20, p=7)
         assert second.page.exists()
         for arm in LABELS:
             pd.testing.assert_frame_equal(first.runs[arm].curves, second.runs[arm].curves)
 
     def test_refuses_other_runs_before_it_trains(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(module, "train_in_processes", in_this_process)
+        monkeypatch.setattr(module, "train_jobs", in_this_process)
         quickstart(tmp_path, epochs=10, p=5)
-        monkeypatch.setattr(module, "train_in_processes", refuse_to_train)
+        monkeypatch.setattr(module, "train_jobs", refuse_to_train)
         with pytest.raises(BayesticketError, match=r"different run \(task is .*5"):
             quickstart(tmp_path, epochs=10, p=7)
 
     def test_interrupt_says_in_one_line_how_to_continue(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        def interrupted(jobs: list[Job], *, workers: int) -> None:
+        def interrupted(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(module, "train_in_processes", interrupted)
+        monkeypatch.setattr(module, "train_jobs", interrupted)
         with pytest.raises(SystemExit) as exit_:
             quickstart(tmp_path, epochs=10, p=5)
         assert exit_.value.code == 130
         (line,) = capsys.readouterr().out.splitlines()
         assert "run the same command again" in line
 
+    def test_a_run_that_fails_is_named_and_the_others_are_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        def fail(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+            outcomes = in_this_process([job for job in jobs if "oracle" not in job.name], workers=2, progress=True)
+            return {job.name: outcomes.get(job.name, Outcome("failed", "the disk is full")) for job in jobs}
+
+        trained: list[str] = []
+
+        def train(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+            trained.extend(job.name for job in jobs)
+            return in_this_process(jobs, workers=workers, progress=progress)
+
+        monkeypatch.setattr(module, "train_jobs", fail)
+        with pytest.raises(BayesticketError, match=r"^KL to the oracle: the disk is full; what was trained is kept"):
+            quickstart(tmp_path, epochs=10, p=5)
+        assert not (tmp_path / "index.html").exists()
+        monkeypatch.setattr(module, "train_jobs", train)
+        assert set(quickstart(tmp_path, epochs=10, p=5).runs) == set(LABELS)
+        assert trained == ["KL to the oracle"]
+
     def test_in_real_processes(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
         done = quickstart(tmp_path, epochs=20, p=5, workers=2)
         assert {arm: run.status for arm, run in done.runs.items()} == dict.fromkeys(LABELS, "finished")
         assert all((run.made_with or {})["threads"] == "1" for run in done.runs.values())
         assert multiprocessing.active_children() == []
-        assert "done" in capfd.readouterr().err
-
-
-def said_by_worker(*sent: object) -> list[Message]:
-    """What a worker says, run in this process, when these things wait for it."""
-    ours, theirs = multiprocessing.Pipe()
-    for each in sent:
-        ours.send(each)
-    work(theirs)
-    heard = []
-    while ours.poll():
-        heard.append(ours.recv())
-    ours.close()
-    theirs.close()
-    return heard
-
-
-class TestWorker:
-    def job(self, store: Path, *, epochs: int = 40) -> Job:
-        return Job(LABELS["kl"], configurations(epochs=epochs, seed=0, p=5)["kl"], store / "runs" / "kl")
-
-    def test_stops_with_a_checkpoint_when_it_is_told_to(self, tmp_path: Path):
-        job = self.job(tmp_path)
-        ready, progress, stopped = said_by_worker(job, None)
-        assert (ready.kind, progress.kind, stopped.kind) == ("ready", "progress", "stopped")
-        continued = resume(job.store, progress=False)
-        whole = train_config(job.config, progress=False)
-        pd.testing.assert_frame_equal(continued.curves, whole.curves)
-
-    def test_leaves_when_there_is_no_work(self):
-        assert [message.kind for message in said_by_worker(None)] == ["ready"]
-
-    def test_stops_when_its_parent_is_gone(self, tmp_path: Path):
-        ours, theirs = multiprocessing.Pipe()
-        job = self.job(tmp_path)
-        ours.send(job)
-        ours.close()
-        work(theirs)  # cannot even say that it is ready
-        theirs.close()
-        assert not job.store.exists()
-
-    def test_reports_an_error_in_one_line(self, tmp_path: Path):
-        job = self.job(tmp_path)
-        in_this_process([self.job(tmp_path, epochs=10)], workers=1)
-        *_, failed = said_by_worker(job)
-        assert failed.kind == "failed"
-        assert failed.error.startswith("KL to the oracle: store: got ")
-        assert "\n" not in failed.error
-        assert "Traceback" in failed.traceback
-
-
-class Ended:
-    """A process that has ended."""
-
-    exitcode = -9
-
-    def join(self) -> None: ...
-
-    def terminate(self) -> None: ...
-
-
-class TestTeam:
-    jobs = (Job("none", configurations(epochs=50, seed=0, p=5)["none"], Path("none")),)
-
-    def hear(self, *messages: Message, jobs: tuple[Job, ...] = jobs) -> list[Job | None]:
-        """What a team sends to a worker that says these things and is gone."""
-        team, (ours, theirs) = Team(0), multiprocessing.Pipe()
-        team.workers[ours] = Ended()  # type: ignore[assignment]
-        for message in messages:
-            theirs.send(message)
-        try:
-            team.work(jobs, Lines(jobs))
-            team.dismiss()
-        finally:
-            sent = []
-            while theirs.poll():
-                sent.append(theirs.recv())
-            theirs.close()
-        return sent
-
-    def test_hands_out_the_jobs_and_dismisses(self):
-        sent = self.hear(Message("ready"), Message("progress", "none", 10), Message("done", "none", 50))
-        assert [job and job.name for job in sent] == ["none", None]
-
-    def test_an_error_is_raised_here(self):
-        with pytest.raises(BayesticketError, match="store is full") as raised:
-            self.hear(Message("ready"), Message("failed", "none", error="none: store is full", traceback="Traceback …"))
-        assert str(raised.value) == "none: store is full"
-        assert raised.value.__notes__ == ["Traceback …"]
-
-    def test_a_run_that_was_stopped_stops_all(self):
-        with pytest.raises(KeyboardInterrupt):
-            self.hear(Message("ready"), Message("stopped", "none"))
-
-    def test_a_process_that_died_is_a_clear_error(self):
-        team, (ours, theirs) = Team(0), multiprocessing.Pipe()
-        team.workers[ours] = Ended()  # type: ignore[assignment]
-        theirs.close()
-        with pytest.raises(BayesticketError, match=r"ended by itself \(exit code -9\)"):
-            team.work(self.jobs, Lines(self.jobs))
-
-
-class TestProgress:
-    jobs = (Job("none", configurations(epochs=50, seed=0, p=5)["none"], Path("none")),)
-    messages = (
-        Message("ready"),
-        Message("progress", "none", 10, 0.5, 0.1),
-        Message("progress", "none", 20, 0.6, 0.1),
-        Message("done", "none", 30, 1.0, 1.0),
-    )
-
-    def test_lines_are_few(self, capsys: pytest.CaptureFixture[str]):
-        lines = Lines(self.jobs)
-        for message in self.messages:
-            lines.show(message)
-        lines.close()
-        first, last = capsys.readouterr().err.splitlines()
-        assert "at most 50 epochs: none" in first
-        assert "epoch 30, done, train 100%, test 100%" in last
-
-    def test_bars_end_where_the_run_ended(self, capsys: pytest.CaptureFixture[str]):
-        bars = Bars(self.jobs)
-        for message in self.messages:
-            bars.show(message)
-        bar = bars.bars["none"]
-        assert (bar.n, bar.total) == (30, 30)
-        bars.close()
-        assert "none" in capsys.readouterr().err
+        shown = capfd.readouterr().err.splitlines()
+        assert shown[0] == "training 3 runs, at most 20 epochs each"
+        assert "3 of 3 done" in shown[-1]
+        assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(LABELS)

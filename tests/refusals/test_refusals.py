@@ -562,8 +562,8 @@ def test_the_pickle_would_have_been_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": 2}, "got format 2; accepted: a run.json of format 1"),
-        ({"format": None}, "got format None"),
+        ({"format": 2}, "format: got 2; accepted: a run.json of format 1"),
+        ({"format": None}, "format: got None"),
         ({"status": 3}, "status: got 3"),
         ({"epoch": "many"}, "epoch: got 'many'"),
         ({"config": [1]}, "config: got [1]"),

@@ -1,0 +1,126 @@
+"""Small jobs for the tests of sweeps, what they come to without interruption, and interventions that go wrong."""
+
+import functools
+import math
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+import bayesticket as bt
+from bayesticket.config import TrainConfig, config_id
+from bayesticket.interventions.base import as_recipe
+from bayesticket.run import describe_config
+from bayesticket.train import train_config
+from bayesticket.worker import Job
+
+TASK = bt.ModularAddition(p=5)
+SMALL = bt.Architecture(d_model=8, d_mlp=8)
+
+
+def configured(intervention: bt.Intervention | None = None, **options) -> TrainConfig:
+    given = {"task": TASK, "model": SMALL, "epochs": 40, "lr": 3e-3} | options
+    return TrainConfig(intervention=as_recipe(intervention), **given)
+
+
+def small_job(
+    store: Path,
+    name: str = "none",
+    intervention: bt.Intervention | None = None,
+    *,
+    checkpoint_every: int = 20,
+    **options,
+) -> Job:
+    config = configured(intervention, **options)
+    return Job(name, config, store / config_id(config), checkpoint_every)
+
+
+_WHOLE: dict[str, bt.Run] = {}
+
+
+def uninterrupted(config: TrainConfig) -> bt.Run:
+    """The run as `train` makes it, in this process, without a store."""
+    key = config_id(config)
+    if key not in _WHOLE:
+        try:
+            _WHOLE[key] = train_config(config, progress=False)
+        except bt.NonFiniteLoss as error:
+            _WHOLE[key] = error.run  # type: ignore[assignment]
+    return _WHOLE[key]
+
+
+def assert_same(run: bt.Run, other: bt.Run) -> None:
+    """Bit for bit, in all that does not say how long it took."""
+    pd.testing.assert_frame_equal(run.curves, other.curves, check_exact=True)
+    assert run.weights.keys() == other.weights.keys()
+    for name, weight in run.weights.items():
+        assert torch.equal(weight.view(torch.uint8), other.weights[name].view(torch.uint8)), name  # NaN too
+    assert (run.epoch, run.status, run.description) == (other.epoch, other.status, other.description)
+    assert run.made_with is not None
+    assert run.made_with["threads"] == "1"
+
+
+def assert_as_uninterrupted(job: Job) -> None:
+    """That a job's store holds the run, whole, as `train` makes it."""
+    run = bt.Run.load(job.store)
+    assert run.description == describe_config(job.config)[0]
+    assert_same(run, uninterrupted(job.config))
+
+
+def leftovers(store: Path) -> list[str]:
+    """Files in a store beside the runs, and files of runs that are not theirs to keep."""
+    kept = {"run.json", "curves.parquet", "weights.safetensors", "tensors.safetensors"}
+    files = [path for path in store.rglob("*") if path.is_file()]
+    return sorted(path.name for path in files if path.parent == store or path.name not in kept)
+
+
+# Interventions that go wrong at some epoch -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spoiling(bt.Intervention):
+    """Makes the loss undefined."""
+
+    at: int = 20
+
+    def project(self, context):
+        if context.epoch == self.at:
+            context.parameters["unembed.b_U"].data.fill_(math.nan)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Raising(bt.Intervention):
+    """Is a mistake of the user's."""
+
+    at: int = 20
+
+    def project(self, context):
+        if context.epoch == self.at:
+            raise ZeroDivisionError("a mistake\nin two lines")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deadly(bt.Intervention):
+    """Kills the process that trains it, as a machine without memory does."""
+
+    at: int = 20
+
+    def project(self, context):
+        if context.epoch == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Refusing(bt.Intervention):
+    """Cannot act on any model."""
+
+    def check(self, context):
+        raise bt.BayesticketError("colour: got 'red'; accepted: 'blue'")
+
+
+@functools.cache
+def teacher():
+    return bt.build_model(TASK, seed=9, d_model=8, d_mlp=8)

@@ -1,0 +1,88 @@
+"""Programs that sweep, as processes of their own that the tests kill and interrupt.
+
+They are forked from the process of the tests, which has imported everything, and begin at once. So do the processes
+that they train in, where `pool.START` is "fork".
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from bayesticket.worker import beside
+
+PATIENCE = 60.0
+
+
+class Program:
+    """A function in a process of its own that leads a session, as a terminal starts them."""
+
+    def __init__(self, function: Callable[..., object], *given: object):
+        self.process = multiprocessing.get_context("fork").Process(target=_lead, args=(function, *given))
+        self.process.start()
+        assert self.process.pid is not None
+        self.pid = self.process.pid
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that it has started and that live."""
+        try:
+            started = psutil.Process(self.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        return [each for each in started if alive(each)]
+
+    def kill_all(self) -> None:
+        """Kills it and what it has started, at once."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.join()
+
+    def wait(self) -> int:
+        """Its exit code."""
+        self.process.join(PATIENCE)
+        assert self.process.exitcode is not None, "it goes on"
+        return self.process.exitcode
+
+
+def _lead(function: Callable[..., object], *given: object) -> None:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    function(*given)
+
+
+@contextlib.contextmanager
+def running(function: Callable[..., object], *given: object) -> Iterator[Program]:
+    """A program that does not outlive the test."""
+    program = Program(function, *given)
+    try:
+        yield program
+    finally:
+        started = program.workers()
+        program.kill_all()
+        for each in started:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.005)
+
+
+def is_under_way(store: Path) -> bool:
+    """Whether a run has a checkpoint and goes on."""
+    return (store / "checkpoint.safetensors").exists() and beside(store, "progress").exists()
