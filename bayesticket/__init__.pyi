@@ -150,8 +150,11 @@ from .measures import (
 )
 from .model import Architecture as Architecture
 from .model import build_model as build_model
+from .paper.reproduce import reproduce as reproduce
 from .routing import Permuted as Permuted
 from .run import Run as Run
+from .sweep import Runs as Runs
+from .sweep import sweep as sweep
 from .symbolic import (
     KOperandAddition as KOperandAddition,
 )
@@ -171,7 +174,16 @@ from .tasks import AbstractTask as AbstractTask
 from .tasks import Examples as Examples
 from .tasks import Split as Split
 from .tasks import Task as Task
+from .tickets import Ticket as Ticket
+from .tickets import find_ticket as find_ticket
+from .tickets import jaccard_distance as jaccard_distance
+from .tickets import random_ticket as random_ticket
+from .tickets import retrain as retrain
+from .tickets import rewind as rewind
+from .tickets import same_norm as same_norm
+from .tickets import ticket_config as ticket_config
 from .train import Interrupted as Interrupted
 from .train import NonFiniteLoss as NonFiniteLoss
+from .train import NotSaved as NotSaved
 from .train import resume as resume
 from .train import train as train

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it, so that `bayesticket --help
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 USAGE = """usage: bayesticket COMMAND [OPTIONS]
@@ -16,6 +17,8 @@ commands:
   quickstart  train the paper's model three ways, and show in a page what happens
   train       train one model
   resume      continue an interrupted run
+  reproduce   run figures of the paper, and say what they show
+  report      put the results of all figures on one page
   bench       measure how fast training is, as ratios taken side by side
 
 `bayesticket COMMAND --help` shows a command's options.
@@ -111,6 +114,59 @@ def quickstart(arguments: Sequence[str]) -> None:
     read_options(quickstart, "quickstart", arguments)
 
 
+def reproduce(arguments: Sequence[str]) -> None:
+    """Runs figures of the paper, and writes a page and the data of each."""
+    from bayesticket.options import read_options
+    from bayesticket.paper.figure import SMOKE, Scale
+    from bayesticket.paper.reproduce import reproduce
+
+    def command(
+        figure: str,
+        /,
+        seeds: int | None = None,
+        epochs: int | None = None,
+        workers: int | None = None,
+        store: Path = Path("runs"),
+        out: Path = Path("reproduced"),
+        smoke: bool = False,
+    ) -> None:
+        """Runs figures of the paper: p = 113, 10,000 epochs, seeds 0 to 4. What is stored is not run again.
+
+        Args:
+            figure: Which one: fig1, fig2, fig3, fig4, fig5, or all.
+            seeds: How many seeds, 0 to N - 1; 5 by default.
+            epochs: Most epochs of a run; 10,000 by default.
+            workers: Processes to train in, one thread each; as many as there are cores by default.
+            store: Directory for the runs.
+            out: Directory for the pages and the data.
+            smoke: Run it tiny, only to see that it runs.
+        """
+        scale = SMOKE if smoke else Scale()
+        given = {name: value for name, value in (("seeds", seeds), ("epochs", epochs)) if value is not None}
+        pages = reproduce(figure, scale=replace(scale, **given), store=store, out=out, workers=workers, progress=True)
+        for page in pages:
+            print(page.resolve())
+
+    read_options(command, "reproduce", arguments)
+
+
+def report(arguments: Sequence[str]) -> None:
+    """Puts the results of all figures on one page, without training."""
+    from bayesticket.options import read_options
+    from bayesticket.paper.report import write_report
+
+    def command(results: Path = Path("docs/results"), out: Path = Path("report.html")) -> None:
+        """Puts the results of all figures on one page, without training.
+
+        Args:
+            results: Directory with the data of the figures, as `reproduce` writes it.
+            out: The page.
+        """
+        print(write_report(results, out).resolve())
+
+    read_options(command, "report", arguments)
+
+
 def bench(arguments: Sequence[str]) -> None:
     """Measures how fast training is, as ratios taken side by side in one run."""
     from bayesticket.bench import main
@@ -123,5 +179,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "quickstart": quickstart,
     "train": train,
     "resume": resume,
+    "reproduce": reproduce,
+    "report": report,
     "bench": bench,
 }

@@ -44,7 +44,8 @@ p { max-width: 46rem; margin: .5rem 0 }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums }
 th, td { padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--rule); text-align: right; vertical-align: top }
 th { color: var(--soft); font-weight: 600 }
-td:first-child, .table:not(.wordy) td { white-space: nowrap }
+.table:not(.wordy) td { white-space: nowrap }
+.wordy td { min-width: 6rem; padding-right: 1.2rem }
 th:first-child, td:first-child, .wordy th, .wordy td { text-align: left }
 """  # noqa: E501
 

@@ -1,0 +1,144 @@
+"""Figure 4: the lottery ticket, its halves and its controls, against fresh weights with a prior."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import plotly.graph_objects as go
+
+from bayesticket.config import TrainConfig
+from bayesticket.interventions import KLPrior
+from bayesticket.paper.figure import (
+    STRENGTH,
+    THRESHOLD,
+    Claim,
+    Configs,
+    PaperFigure,
+    Scale,
+    Verdict,
+    arm,
+    baseline,
+)
+from bayesticket.paper.times import earlier, plot_times, share
+from bayesticket.plot import ACCURACY, PALETTE, add_band, finish_arms, stacked
+from bayesticket.stats import Times, compare, ratio_of_medians
+from bayesticket.sweep import Runs
+from bayesticket.tickets import find_ticket, random_ticket, same_norm, ticket_config
+
+SPARSITY = 0.6
+"""The fraction of weights that is removed, Minegishi et al.'s default."""
+FRESH = 100
+"""Fresh weights are those of seed + this; the split stays."""
+MATCHES = 1.25
+"""Two arms match when the ratio of their medians is surely no larger."""
+DENSE, LOTTERY, TRANSFER, BAYES = "dense", "lottery ticket", "lottery ticket, fresh weights", "Bayesian ticket"
+ROUTING, REPRESENTATION = "routing ticket alone", "representation ticket alone"
+RANDOM, NORM = "random mask", "dense, of the ticket's norm"
+
+
+def arms(scale: Scale) -> Mapping[str, TrainConfig]:
+    """The dense runs in which the tickets are found."""
+    return {DENSE: baseline(scale, "constant")}
+
+
+def then(scale: Scale, runs: Runs) -> Configs:
+    """What is trained once the dense runs are: from their tickets, and from fresh weights."""
+    configs: dict[tuple[str, int], TrainConfig] = {}
+    for seed in range(scale.seeds):
+        run = runs.run(DENSE, seed)
+        ticket = find_ticket(run, SPARSITY)
+        plain, fresh = replace(arm(scale, distractors="constant"), seed=seed), FRESH + seed
+        prior = replace(arm(scale, KLPrior(strength=STRENGTH), distractors="constant"), seed=seed, init_seed=fresh)
+        configs |= {
+            (LOTTERY, seed): ticket_config(plain, ticket),
+            (TRANSFER, seed): ticket_config(plain, ticket, init_seed=fresh),
+            (BAYES, seed): prior,
+            (ROUTING, seed): ticket_config(plain, ticket.routing),
+            (REPRESENTATION, seed): ticket_config(plain, ticket.representation),
+            (RANDOM, seed): ticket_config(plain, random_ticket(ticket, seed)),
+            (NORM, seed): replace(plain, model=same_norm(run, ticket)),
+        }
+    return configs
+
+
+def draw(runs: Runs) -> Mapping[str, go.Figure]:
+    """Grokking times by arm, and accuracy through training."""
+    names = [str(name) for name in runs["intervention"].to_numpy()]
+    panels = [replace(ACCURACY, title="test accuracy")]
+    curves = stacked(panels, panel_height=300)
+    for colour, name in zip(PALETTE, [DENSE, LOTTERY, TRANSFER, BAYES, RANDOM], strict=False):
+        if name in names:
+            add_band(curves, runs, name, "test_accuracy", panel=1, colour=colour)
+    finish_arms(curves, panels, int(runs["trained"].max()))
+    dots = plot_times({name: runs.times(name, THRESHOLD) for name in names})
+    return {
+        "When each run grokked. A triangle is a run that had not when training ended; the bar is the median.": dots,
+        "Test accuracy through training; median and quartiles over seeds.": curves,
+    }
+
+
+def judge(runs: Runs) -> list[Claim]:
+    """Whether the Bayesian ticket matches the lottery ticket, what the halves do, and whether it is a ticket at all."""
+    times = {str(name): runs.times(str(name), THRESHOLD) for name in runs["intervention"].to_numpy()}
+    return [
+        _matches(
+            "The Bayesian ticket matches or outperforms the lottery ticket on fresh weights.", times, BAYES, TRANSFER
+        ),
+        _matches(
+            "It matches or outperforms the lottery ticket on the weights it was found with.", times, BAYES, LOTTERY
+        ),
+        _matches("The ticket is dominated by its routing half.", times, ROUTING, LOTTERY),
+        _matches("The representation half alone does as well as the whole ticket.", times, REPRESENTATION, LOTTERY),
+        _beats(
+            "The lottery ticket is more than sparsity: it groks earlier than a random mask.", times, LOTTERY, RANDOM
+        ),
+        _beats(
+            "It is more than a smaller norm: it groks earlier than dense weights of its norm.", times, LOTTERY, NORM
+        ),
+        _beats("On fresh weights the lottery ticket groks earlier than the dense model.", times, TRANSFER, DENSE),
+        _beats("The Bayesian ticket groks earlier than the dense model.", times, BAYES, DENSE),
+    ]
+
+
+def _matches(said: str, times: Mapping[str, Times], first: str, second: str) -> Claim:
+    one, other = times[first], times[second]
+    ratio = ratio_of_medians(one, other)
+    surely = ratio.high is not None and ratio.high <= MATCHES
+    decided: Verdict = "reproduced" if surely else earlier(one, other)
+    return Claim(
+        said,
+        f"“{first}” against “{second}”: the 95% interval of the ratio of median grokking times ends below {MATCHES:g}, "
+        "or a log-rank test finds it earlier (p < 0.05): reproduced; later: not reproduced; else undecided.",
+        _both(times, first, second) + f" Ratio of medians {ratio}.",
+        decided,
+    )
+
+
+def _beats(said: str, times: Mapping[str, Times], first: str, second: str) -> Claim:
+    return Claim(
+        said,
+        f"“{first}” against “{second}”: earlier by a log-rank test, p < 0.05: reproduced; later: not reproduced; else "
+        "undecided.",
+        _both(times, first, second),
+        earlier(times[first], times[second]),
+    )
+
+
+def _both(times: Mapping[str, Times], first: str, second: str) -> str:
+    p = compare(times[first], times[second])
+    return f"{first}: {share(times[first])}; {second}: {share(times[second])}; p = {p:.2g}."
+
+
+FIGURE = PaperFigure(
+    "fig4",
+    "Figure 4: the lottery ticket against the Bayesian ticket",
+    f"Constant distractors. The dense runs are those of Figure 1, after all epochs; {SPARSITY:.0%} of the weights of "
+    "attention, MLP, embedding and unembedding are removed by magnitude, all matrices together, and the rest is "
+    "trained again from the initial weights (lottery ticket), or from fresh ones. The routing ticket masks W_Q and "
+    "W_K alone, the representation ticket the MLP alone. The Bayesian ticket is fresh weights, dense, with a KL prior "
+    f"of strength {STRENGTH:g}. Controls: a random mask that removes as much of each matrix, and dense initial weights "
+    "scaled to the norm that the ticket leaves.",
+    arms,
+    draw,
+    judge,
+    then,
+)

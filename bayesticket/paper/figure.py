@@ -1,0 +1,177 @@
+"""What a figure of the paper is: runs, a picture, the paper's claims, and what was found by rules stated beforehand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+import pandas as pd
+
+from bayesticket.config import TrainConfig
+from bayesticket.errors import require_integer
+from bayesticket.interventions import KLPrior, as_recipe
+from bayesticket.interventions.base import Intervention
+from bayesticket.measures import ExplainingAway
+from bayesticket.symbolic import ModularAddition
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from bayesticket.sweep import Runs
+
+Verdict = Literal["reproduced", "partly", "not reproduced", "undecided"]
+LAYOUTS: Mapping[str, Literal["random", "constant"]] = {
+    "random distractors": "random",
+    "constant distractors": "constant",
+}
+THRESHOLD = 0.99
+"""The test accuracy that counts as grokking; what the paper used is lost from our copy."""
+STRENGTH = 1.0
+"""The strength of a prior where a figure is not about it."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run: the paper's size by default."""
+
+    seeds: int = 5
+    epochs: int = 10_000
+    p: int = 113
+    record_every: int = 20
+
+    def __post_init__(self):
+        for name, least in (("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)):
+            require_integer(name, getattr(self, name), least=least)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is the paper's."""
+        return self == Scale()
+
+
+SMOKE = Scale(seeds=2, epochs=60, p=7, record_every=10)
+"""Enough to see that every figure can be made, and nothing else."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper, the rule that decides on it, what was measured, and the verdict of the rule."""
+
+    said: str
+    rule: str
+    measured: str
+    verdict: Verdict
+
+
+Configs = Mapping[tuple[str, int], TrainConfig]
+"""Configurations by the name of their arm and their seed."""
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure: to add one, say what is run, what is drawn, and what is claimed."""
+
+    name: str
+    title: str
+    about: str
+    """What is run, in a few sentences."""
+    arms: Callable[[Scale], Mapping[str, TrainConfig]]
+    """The arms, by name; each is run with every seed."""
+    draw: Callable[["Runs"], Mapping[str, "go.Figure"]]
+    """The pictures, by caption."""
+    judge: Callable[["Runs"], Sequence[Claim]]
+    """The claims, and what the runs say about each."""
+    then: Callable[[Scale, "Runs"], Configs] | None = None
+    """Runs that rest on what came out of the arms, such as tickets found in them."""
+    notes: Sequence[str] = field(default=())
+    """What a reader should know beside that."""
+
+    def configs(self, scale: Scale) -> Configs:
+        """Every arm with every seed."""
+        return {
+            (name, seed): replace(config, seed=seed)
+            for seed in range(scale.seeds)
+            for name, config in self.arms(scale).items()
+        }
+
+
+Curves = Mapping[str, pd.Series]
+"""The curves of one run, by name, each labelled by epoch."""
+
+
+def curves_of(runs: "Runs", name: str) -> dict[int, Curves]:
+    """The curves of each run of an arm, by seed, as they were recorded."""
+    tables = runs.sel(intervention=name)
+    found: dict[int, Curves] = {}
+    for seed in map(int, runs["seed"].to_numpy()):
+        table = pd.DataFrame({str(c): tables[c].sel(seed=seed).to_numpy() for c in tables.data_vars})
+        table = table.set_index(pd.Index(runs["epoch"].to_numpy(), name="epoch")).dropna(how="all")
+        found[seed] = {column: pd.Series(table[column]) for column in table}
+    return found
+
+
+def first_epoch(holds: pd.Series) -> int | None:
+    """The first recorded epoch at which something holds, or None."""
+    return int(holds.index.to_numpy()[holds.to_numpy().argmax()]) if holds.any() else None
+
+
+def verdict_of_share(n: int, of: int, *, least: int = 3) -> Verdict:
+    """All: reproduced; at least half: partly; fewer: not reproduced; undecided where there are too few to tell."""
+    if of < least:
+        return "undecided"
+    return "reproduced" if n == of else "partly" if n >= of / 2 else "not reproduced"
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict on a claim with several parts."""
+    if "undecided" in verdicts:
+        return "undecided"
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return "partly"
+
+
+def across(values: Sequence[float | None], form: str = ",.0f") -> str:
+    """Median, least and largest of what each run gave, as text.
+
+    >>> across([1000, 3000, 2000]), across([])
+    ('2,000 (1,000 to 3,000)', 'none')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "none"
+    low, middle, high = (format(value, form) for value in (min(known), median(known), max(known)))
+    return f"{middle} ({low} to {high})"
+
+
+# What several figures run -----------------------------------------------------------------------------------------
+
+
+def arm(
+    scale: Scale,
+    intervention: Intervention | None = None,
+    *,
+    distractors: Literal["random", "constant"] = "random",
+    patience: int | None = 200,
+    **options: object,
+) -> TrainConfig:
+    """A configuration of the paper's model on modular addition, stopped some epochs after it has grokked."""
+    return TrainConfig(
+        task=ModularAddition(p=scale.p, distractors=distractors),
+        intervention=as_recipe(intervention),
+        epochs=scale.epochs,
+        record_every=scale.record_every,
+        stop_after_grok=patience,
+        grok_threshold=THRESHOLD,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def baseline(scale: Scale, distractors: Literal["random", "constant"]) -> TrainConfig:
+    """The paper's training without any intervention, to the last epoch, with the bounds of Lemma 5.1 recorded."""
+    return arm(scale, distractors=distractors, patience=None, measures=(ExplainingAway(),))
+
+
+def with_prior(scale: Scale, distractors: Literal["random", "constant"]) -> TrainConfig:
+    """The same with a KL prior toward the oracle, until a thousand epochs after grokking."""
+    return arm(scale, KLPrior(strength=STRENGTH), distractors=distractors, patience=1000, measures=(ExplainingAway(),))

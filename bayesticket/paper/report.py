@@ -1,0 +1,156 @@
+"""Pages about the figures: one each, or all in one report, rebuilt from results without training."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from bayesticket.errors import refuse
+from bayesticket.files import require_path
+from bayesticket.page import Section, Table, write_page
+from bayesticket.paper import NAMES, find_figure
+from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, across, curves_of
+from bayesticket.paper.results import Results, read_results
+from bayesticket.serial import JSON
+from bayesticket.stats import median_time
+
+VERDICTS = {
+    "reproduced": "✔ reproduced",
+    "partly": "◐ partly",
+    "not reproduced": "✘ not reproduced",
+    "undecided": "? undecided",
+}
+
+
+def write_figure_page(figure: PaperFigure, results: Results, path: str | os.PathLike[str]) -> Path:
+    """Writes the page of one figure; returns its path."""
+    claims = figure.judge(results.runs)
+    return write_page(path, figure.title, [*figure_sections("", figure, results, claims), *_how([results])])
+
+
+def write_report(
+    directory: str | os.PathLike[str] = "docs/results", out: str | os.PathLike[str] = "report.html"
+) -> Path:
+    """Writes one page about all figures whose results are in a directory; returns its path."""
+    place = require_path("results", directory, "a directory with results")
+    found = [name for name in NAMES if (place / f"{name}.json").is_file()]
+    if not found:
+        raise refuse("results", str(directory), f"a directory with results, such as {NAMES[0]}.json")
+    figures = [find_figure(name) for name in found]
+    results = [read_results(place, name) for name in found]
+    claims = [figure.judge(result.runs) for figure, result in zip(figures, results, strict=True)]
+    sections = [
+        Section("", _abstract(claims, results)),
+        Section("Summary", [], summary_table(figures, claims)),
+    ]
+    for figure, result, judged in zip(figures, results, claims, strict=True):
+        sections += figure_sections(figure.title, figure, result, judged)
+    return write_page(out, "What the paper's figures show when they are run again", [*sections, *_how(results)])
+
+
+def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> list[str]:
+    verdicts = [claim.verdict for each in claims for claim in each]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
+    headers = _distinct(results)
+    return [
+        f"{len(verdicts)} claims: {counts}. Each verdict follows from a rule that stands beside it; nobody chose it.",
+        f"They rest on {len(headers)} different runs, {sum(int(h['epoch']) for h in headers):,} epochs in all.",  # type: ignore[arg-type]
+    ]
+
+
+def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Claim]]) -> Table:
+    """Every claim with its verdict."""
+    rows = [
+        [figure.title.partition(":")[0], claim.said, VERDICTS[claim.verdict]]
+        for figure, judged in zip(figures, claims, strict=True)
+        for claim in judged
+    ]
+    return Table(("figure", "claim", "verdict"), rows, wordy=True)
+
+
+def figure_sections(heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim]) -> list[Section]:
+    """What was run, the pictures, the claims with their verdicts, and every arm in numbers."""
+    pictures = figure.draw(results.runs)
+    rows = [[claim.said, VERDICTS[claim.verdict], claim.measured, claim.rule] for claim in claims]
+    return [
+        Section(heading, [figure.about, *figure.notes]),
+        *(Section("", [caption], picture) for caption, picture in pictures.items()),
+        Section("", [], Table(("the paper claims", "verdict", "measured", "rule"), rows, wordy=True)),
+        Section("", ["Every arm in numbers; medians of grokking times are Kaplan and Meier's, with 95% intervals."],
+                arm_table(results)),
+    ]  # fmt: skip
+
+
+def arm_table(results: Results) -> Table:
+    """What came out of each arm."""
+    runs = results.runs
+    memorised, grokked = runs.memorised_epochs(THRESHOLD), runs.grok_epochs(THRESHOLD)
+    rows = []
+    for name in map(str, runs["intervention"].to_numpy()):
+        final = [float(curves["test_accuracy"].iloc[-1]) for curves in curves_of(runs, name).values()]
+        rows.append(
+            [
+                name,
+                _reached(memorised.loc[name]),
+                f"{int(grokked.loc[name].notna().sum())} of {len(final)}",
+                str(median_time(runs.times(name, THRESHOLD))),
+                across(final, ".1%"),
+                across(runs["trained"].sel(intervention=name).to_numpy().tolist()),
+            ]
+        )
+    columns = (
+        "arm",
+        "memorised, median",
+        "grokked",
+        "median epoch of grokking",
+        "last test accuracy",
+        "epochs trained",
+    )
+    return Table(columns, rows)
+
+
+def _reached(epochs: pd.Series) -> str:
+    known = epochs.dropna()
+    if len(known) < len(epochs):
+        return f"{len(known)} of {len(epochs)}"
+    return f"{median(map(int, known)):,.0f}"
+
+
+def _how(results: Sequence[Results]) -> list[Section]:
+    headers = _distinct(results)
+    seconds = sum(float(header["seconds"]) for header in headers)  # type: ignore[arg-type]
+    times = (
+        f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
+        f"two at a time that is {seconds / 7200:.2f} hours on two cores."
+    )
+    return [
+        Section("How it was made", [times], Table(("setting", "value"), settings(headers), wordy=True)),
+    ]
+
+
+def _distinct(results: Iterable[Results]) -> list[dict[str, JSON]]:
+    found: dict[str, dict[str, JSON]] = {}
+    for result in results:
+        found |= result.by_id
+    return list(found.values())
+
+
+def settings(headers: Sequence[Mapping[str, JSON]]) -> list[list[str]]:
+    """What all runs have in common, and the versions they were made with; where they differ, the values there are."""
+    names = [name for name in headers[0]["config"] if name not in ("type", "intervention", "measures", "model")]  # type: ignore[union-attr]
+    rows = [[name, _values(header["config"][name] for header in headers)] for name in names]  # type: ignore[index,call-overload]
+    made = sorted({name for header in headers for name in header["made_with"]})  # type: ignore[union-attr]
+    return rows + [[name, _values(header["made_with"].get(name, "–") for header in headers)] for name in made]  # type: ignore[union-attr]
+
+
+def _values(given: Iterable[JSON]) -> str:
+    shown = dict.fromkeys(_brief(value) for value in given)
+    return " | ".join(list(shown)[:8]) + (f" | … ({len(shown)} in all)" if len(shown) > 8 else "")
+
+
+def _brief(value: JSON) -> str:
+    if isinstance(value, dict):
+        return f"{value.get('type', '')}({', '.join(f'{k}={v}' for k, v in value.items() if k != 'type')})"
+    return str(value)

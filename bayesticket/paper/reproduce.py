@@ -1,0 +1,76 @@
+"""Runs the paper's figures: trains what is missing, draws, judges, and writes pages and data."""
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from bayesticket.errors import refuse
+from bayesticket.files import prepare_directory
+from bayesticket.paper import NAMES, find_figure
+from bayesticket.paper.figure import Configs, PaperFigure, Scale
+from bayesticket.paper.report import write_figure_page
+from bayesticket.paper.results import collect, write_results
+from bayesticket.sweep import Runs, sweep_configs
+
+
+def reproduce(
+    figures: str | Iterable[str] = "all",
+    *,
+    scale: Scale | None = None,
+    store: str | os.PathLike[str] = "runs",
+    out: str | os.PathLike[str] = "reproduced",
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> list[Path]:
+    """Trains what the figures need and the store lacks, and writes a page and the data of each; returns the pages.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     pages = reproduce("fig1", scale=Scale(seeds=1, epochs=10, p=5), store=f"{here}/runs", out=f"{here}/out")
+    >>> [page.name for page in pages]
+    ['fig1.html']
+    """
+    chosen = [find_figure(name) for name in require_names(figures)]
+    scale = scale or Scale()
+    directory = prepare_directory("out", out)
+
+    def train(stages: Sequence[Configs]) -> None:
+        together = {
+            (f"{figure.name}, {arm}", seed): config
+            for figure, stage in zip(chosen, stages, strict=True)
+            for (arm, seed), config in stage.items()
+        }
+        if together:
+            sweep_configs(together, store=store, executor=executor, workers=workers, progress=progress)
+
+    first = [figure.configs(scale) for figure in chosen]
+    train(first)
+    further = [
+        {} if figure.then is None else figure.then(scale, sweep_configs(stage, store=store))
+        for figure, stage in zip(chosen, first, strict=True)
+    ]
+    train(further)
+    return [
+        _write(figure, sweep_configs({**before, **after}, store=store), directory)
+        for figure, before, after in zip(chosen, first, further, strict=True)
+    ]
+
+
+def require_names(figures: object) -> list[str]:
+    """The names of figures, in their order; "all" is all of them."""
+    if figures == "all":
+        return list(NAMES)
+    names = [figures] if isinstance(figures, str) else figures
+    if not isinstance(names, Iterable) or not (listed := list(names)):
+        raise refuse("figures", figures, f"one or several of {', '.join(NAMES)}, or 'all'")
+    for name in listed:
+        find_figure(name)
+    return [name for name in NAMES if name in listed]
+
+
+def _write(figure: PaperFigure, runs: Runs, directory: Path) -> Path:
+    results = collect(runs)
+    write_results(results, directory, figure.name)
+    return write_figure_page(figure, results, directory / f"{figure.name}.html")

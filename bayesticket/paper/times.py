@@ -1,0 +1,53 @@
+"""Grokking times of arms: as dots, in words, and one against another; runs that never grokked are among them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+
+from bayesticket.paper.figure import Verdict
+from bayesticket.plot import INK, PALETTE, TEMPLATE
+from bayesticket.stats import Estimate, Times, compare, median_time
+
+SIGNIFICANT = 0.05
+"""The p below which a log-rank test decides."""
+
+
+def plot_times(arms: Mapping[str, Times]) -> go.Figure:
+    """A dot for each run that grokked, an open triangle where another had not when it ended, a bar at the median."""
+    figure = go.Figure()
+    for row, (name, times) in enumerate(arms.items()):
+        spread = np.linspace(-0.18, 0.18, len(times.epochs)) if len(times.epochs) > 1 else np.zeros(1)
+        for reached, symbol in ((True, "circle"), (False, "triangle-right-open")):
+            chosen = np.asarray(times.reached, dtype=bool) == reached
+            figure.add_scatter(
+                x=np.asarray(times.epochs)[chosen], y=row + spread[chosen], mode="markers", showlegend=False,
+                marker={"symbol": symbol, "size": 9, "color": PALETTE[0] if reached else PALETTE[1]},
+                hovertemplate=f"{name}: %{{x:,}}{'' if reached else ', not grokked'}<extra></extra>",
+            )  # fmt: skip
+        if (median := median_time(times).value) is not None:
+            figure.add_shape(
+                type="line", x0=median, x1=median, y0=row - 0.32, y1=row + 0.32, line={"color": INK, "width": 2}
+            )
+    figure.update_layout(template=TEMPLATE, height=110 + 40 * len(arms), margin={"t": 20, "l": 10})
+    figure.update_yaxes(
+        tickvals=list(range(len(arms))), ticktext=list(arms), autorange="reversed", showgrid=False, ticks=""
+    )
+    figure.update_xaxes(title_text="epoch of grokking", tickformat=",d", rangemode="tozero")
+    return figure
+
+
+def earlier(first: Times, second: Times) -> Verdict:
+    """Whether one arm groks earlier than another, by a log-rank test."""
+    if compare(first, second) >= SIGNIFICANT:
+        return "undecided"
+    return "reproduced" if _rank(median_time(first)) < _rank(median_time(second)) else "not reproduced"
+
+
+def _rank(median: Estimate) -> float:
+    return np.inf if median.value is None else median.value
+
+
+def share(times: Times) -> str:
+    """How many runs of an arm grokked, and their median."""
+    return f"{int(np.sum(times.reached))} of {len(times.epochs)} grokked, median {median_time(times)}"

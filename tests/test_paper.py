@@ -1,0 +1,304 @@
+"""The paper's figures: verdicts follow the rules whatever the data, and results survive being written down."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesticket as bt
+from bayesticket.config import TrainConfig, config_id
+from bayesticket.paper import NAMES, fig1, fig2, fig3, fig4, fig5, find_figure
+from bayesticket.paper.figure import Claim, Scale, across, verdict_of_share, worst
+from bayesticket.paper.report import arm_table, settings, write_report
+from bayesticket.paper.reproduce import reproduce, require_names
+from bayesticket.paper.results import Results, read_results, write_results
+from bayesticket.run import describe_config
+from bayesticket.stats import Estimate
+from bayesticket.sweep import assemble
+
+EPOCHS = np.arange(0, 10_001, 20)
+TINY = Scale(seeds=2, epochs=12, p=5, record_every=4)
+
+
+def story(memorised=300, grokked=None, **columns):
+    """The curves of a run that memorises and groks at these epochs, all else as told."""
+    end = 10_000 if grokked is None else min(10_000, grokked + 200)
+    epochs = EPOCHS[end >= EPOCHS]
+    never = 10**9
+    base = {
+        "train_accuracy": np.where(epochs >= (never if memorised is None else memorised), 1.0, 0.1),
+        "test_accuracy": np.where(epochs >= (never if grokked is None else grokked), 1.0, 0.01),
+        "kl_to_oracle": np.full(len(epochs), 1.0),
+        "informative_mass_mean": np.full(len(epochs), 0.5),
+        "attention_gradient": np.full(len(epochs), 0.1),
+        "mlp_norm": np.full(len(epochs), 20.0),
+        "test_loss": np.full(len(epochs), 1.0),
+        "train_loss": np.full(len(epochs), 1.0),
+    }
+    made = {name: value(epochs) if callable(value) else value for name, value in columns.items()}
+    return pd.DataFrame(base | made, index=pd.Index(epochs, name="epoch"), dtype="float64")
+
+
+def runs_of(arms):
+    """A dataset of arms, each a list of curves, one for each seed."""
+    runs = {
+        (name, seed): bt.Run({}, {}, {}, curves, int(curves.index[-1]), "finished")
+        for name, tables in arms.items()
+        for seed, curves in enumerate(tables)
+    }
+    return assemble(runs, list(arms), list(range(len(next(iter(arms.values()))))))
+
+
+def verdicts(claims):
+    return [claim.verdict for claim in claims]
+
+
+# What is run ------------------------------------------------------------------------------------------------------
+
+
+def test_figures_share_their_runs_and_are_at_the_papers_scale():
+    scale = Scale()
+    assert (scale.seeds, scale.epochs, scale.p) == (5, 10_000, 113)
+    ids = {name: {config_id(c) for c in find_figure(name).configs(scale).values()} for name in NAMES}
+    assert ids["fig1"] <= ids["fig5"]
+    assert ids["fig1"] < ids["fig3"]
+    assert ids["fig5"] < ids["fig3"]
+    assert ids["fig4"] < ids["fig1"]
+    for name in NAMES:
+        for (arm, seed), config in find_figure(name).configs(scale).items():
+            task = config.task
+            assert isinstance(task, bt.ModularAddition)
+            assert (task.p, config.epochs, config.seed) == (113, 10_000, seed), arm
+            assert config.optimizer == "adamw" or "SGD" in arm
+            assert config.weight_decay == 1.0 or "SGD" in arm or arm.startswith("none ×")
+
+
+def test_the_strengths_span_two_decades_and_more():
+    assert fig3.STRENGTHS[-1] / fig3.STRENGTHS[0] >= 100
+    named = fig3.arms(Scale())
+    for layout in ("random", "constant"):
+        for strength in fig3.STRENGTHS:
+            config = named[fig3.strength_arm(f"{layout} distractors", strength)]
+            assert config.task.distractors == layout
+            assert config.intervention == bt.KLPrior(strength=strength) + None
+
+
+def test_the_radius_is_that_of_grokked_baselines():
+    name = fig2.name_of("weight decay", "no prior")
+    norms = lambda value: lambda epochs: np.where(epochs >= 4000, value, 50.0)  # noqa: E731
+    grokked = [story(grokked=4000, mlp_norm=norms(radius)) for radius in (18.0, 19.04, 23.0)]
+    assert fig2.radius_of(runs_of({name: [*grokked, story(mlp_norm=norms(90.0))]})) == 19.0
+    assert fig2.radius_of(runs_of({name: [story(mlp_norm=norms(21.0))]})) == 21.0, "where none groks, where they end"
+
+
+# Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_shares():
+    assert [verdict_of_share(n, 4) for n in (4, 3, 2, 1, 0)] == [
+        "reproduced", "partly", "partly", "not reproduced", "not reproduced",
+    ]  # fmt: skip
+    assert verdict_of_share(2, 2) == "undecided"
+    assert worst(["reproduced", "reproduced"]) == "reproduced"
+    assert worst(["reproduced", "not reproduced"]) == "partly"
+    assert worst(["reproduced", "undecided"]) == "undecided"
+    assert across([None, 2.0, 4.0], ".1f") == "3.0 (2.0 to 4.0)"
+
+
+def condensing(at):
+    return lambda epochs: np.where(epochs >= at, 0.05, 1.0)
+
+
+def test_figure_1_tells_which_comes_first():
+    both = {name: [story(grokked=4000, kl_to_oracle=condensing(1000))] * 3 for name in fig1.LAYOUTS}
+    assert verdicts(fig1.judge(runs_of(both)))[::3] == ["reproduced"] * 2
+    late = {name: [story(grokked=4000, kl_to_oracle=condensing(4000))] * 3 for name in fig1.LAYOUTS}
+    assert verdicts(fig1.judge(runs_of(late)))[::3] == ["not reproduced"] * 2
+    never = {name: [story()] * 3 for name in fig1.LAYOUTS}
+    assert verdicts(fig1.judge(runs_of(never)))[::3] == ["undecided"] * 2
+
+
+def test_figure_1_sees_the_gradient_collapse_and_rise():
+    def collapsed(factor, rises=10**9):
+        return lambda epochs: np.select([epochs < 300, epochs < rises], [1.0, 1.0 / factor], 3.0 / factor)
+
+    def claims(factor, rises=10**9):
+        curves = story(grokked=6000, attention_gradient=collapsed(factor, rises), kl_to_oracle=condensing(rises))
+        return verdicts(fig1.judge(runs_of({name: [curves] * 3 for name in fig1.LAYOUTS})))
+
+    assert claims(20)[1] == "reproduced"
+    assert claims(5)[1] == "not reproduced"
+    assert claims(20, rises=4000)[2] == "reproduced"
+    assert claims(20)[2] == "not reproduced"
+
+
+def factorial(best):
+    """Arms of Figure 2 by what each reaches."""
+
+    def table(value):
+        return story(test_accuracy=lambda epochs: np.where(epochs > 5000, value, 0.01))
+
+    return runs_of({name: [table(value)] * 3 for name, value in best.items()})
+
+
+AS_CLAIMED = {
+    "weight decay × no prior": 0.5, "weight decay × oracle": 1.0, "weight decay × adversarial": 0.01,
+    "none × no prior": 0.02, "none × oracle": 0.6, "none × adversarial": 0.01,
+    "norm matching × no prior": 0.4, "norm matching × oracle": 1.0, "norm matching × adversarial": 0.01,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ["reproduced"] * 4),
+        ({"norm matching × adversarial": 0.3}, ["partly", *["reproduced"] * 3]),
+        ({"none × oracle": 1.0}, ["reproduced", "not reproduced", "reproduced", "reproduced"]),
+        ({"none × oracle": 0.01}, ["reproduced", "not reproduced", "reproduced", "reproduced"]),
+        ({"norm matching × oracle": 0.9}, ["reproduced", "reproduced", "partly", "reproduced"]),
+        ({"weight decay × no prior": 1.0}, ["reproduced", "reproduced", "reproduced", "partly"]),
+    ],
+)
+def test_figure_2_follows_the_factorial(changed, expected):
+    runs = factorial(AS_CLAIMED | changed)
+    assert verdicts(fig2.judge(runs)) == expected
+    assert all(len(figure.data) for figure in fig2.draw(runs).values())
+
+
+def sweep_of(law, controls=None, jitter=0.03):
+    """Arms of Figure 3 with grokking times by strength; None never groks."""
+    rng = np.random.default_rng(0)
+
+    def arm(epoch, n=5):
+        if epoch is None or epoch > 9500:
+            return [story()] * n
+        return [story(grokked=int(20 * round(epoch * np.exp(jitter * rng.normal()) / 20))) for _ in range(n)]
+
+    arms = {}
+    for layout in fig3.LAYOUTS:
+        arms[fig3.strength_arm(layout, 0)] = arm(None)
+        arms |= {fig3.strength_arm(layout, strength): arm(law(strength)) for strength in fig3.STRENGTHS}
+    arms |= {name: arm((controls or {}).get(name)) for name in fig3.CONTROLS}
+    arms |= {"SGD, no prior": arm(None), "SGD, KL to the oracle": arm(3000)}
+    return runs_of(arms)
+
+
+def test_figure_3_finds_a_law_that_is_there():
+    claims = fig3.judge(sweep_of(lambda strength: 1000 + 60 / strength))
+    assert verdicts(claims) == ["reproduced"] * 6
+    flat = fig3.judge(sweep_of(lambda strength: 2000))
+    assert verdicts(flat)[0] == "undecided"
+    assert verdicts(flat)[1] in ("not reproduced", "undecided"), "no law at all is none in 1/strength"
+    rising = fig3.judge(sweep_of(lambda strength: 1000 + 800 * strength))
+    assert verdicts(rising)[0] == "not reproduced"
+
+
+def test_figure_3_does_not_credit_structure_with_what_any_gradient_does():
+    law = lambda strength: 1000 + 60 / strength  # noqa: E731
+    as_fast = dict.fromkeys(fig3.LIVE, law(1.0))
+    assert fig3.judge(sweep_of(law, as_fast))[4].verdict == "undecided"
+    faster = dict.fromkeys(fig3.LIVE[:1], 500)
+    assert fig3.judge(sweep_of(law, faster))[4].verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.8, 1.2, "reproduced"), (0.3, 0.6, "partly"), (-0.1, 0.2, "not reproduced"), (-0.1, 1.2, "undecided")],
+)
+def test_an_interval_decides_about_proportionality(low, high, expected):
+    assert fig3.linear(Estimate((low + high) / 2, low, high)) == expected
+
+
+def test_figure_4_compares_grokking_times():
+    def arms(**epochs):
+        times = {
+            fig4.DENSE: 6000, fig4.LOTTERY: 4000, fig4.TRANSFER: 4500, fig4.BAYES: 2500, fig4.ROUTING: 4100,
+            fig4.REPRESENTATION: 6000, fig4.RANDOM: None, fig4.NORM: 6000,
+        }  # fmt: skip
+        times |= {getattr(fig4, name): epoch for name, epoch in epochs.items()}
+        return runs_of(
+            {
+                name: [story(grokked=None if epoch is None else epoch + 100 * seed) for seed in range(5)]
+                for name, epoch in times.items()
+            }
+        )
+
+    assert verdicts(fig4.judge(arms())) == [
+        "reproduced", "reproduced", "reproduced", "not reproduced", "reproduced", "reproduced", "reproduced",
+        "reproduced",
+    ]  # fmt: skip
+    assert verdicts(fig4.judge(arms(BAYES=7000)))[:2] == ["not reproduced"] * 2
+    assert verdicts(fig4.judge(arms(BAYES=None)))[0] == "not reproduced"
+
+
+def bounds(measured, local, global_, loose, unit):
+    forms = {"measured": measured, "local": local, "global": global_, "loose": loose, "unit": unit}
+    links = {"measured/local": measured / local, "local/global": local / global_, "global/loose": global_ / loose}
+    return {f"explaining_away[{name}]": value for name, value in (forms | links).items()}
+
+
+def test_figure_5_sees_a_broken_link():
+    arms = [str(name) for name in fig5.arms(Scale())]
+    fine = story(**bounds(0.1, 0.2, 0.5, 4.0, 2.0))
+    assert verdicts(fig5.judge(runs_of({name: [fine] * 3 for name in arms})))[:2] == ["reproduced"] * 2
+    broken = story(**bounds(0.3, 0.2, 0.5, 4.0, 2.0))
+    assert fig5.judge(runs_of({name: [fine, fine, broken] for name in arms}))[0].verdict == "not reproduced"
+    beyond_unit = story(**bounds(0.1, 0.2, 0.5, 4.0, 0.05))
+    assert fig5.judge(runs_of({name: [beyond_unit] * 3 for name in arms}))[1].verdict == "not reproduced"
+
+
+# Results and pages ------------------------------------------------------------------------------------------------
+
+
+def test_results_survive_being_written_down(tmp_path):
+    tables = {"none": [story(), story(grokked=3000)], "kl": [story(grokked=1980), story(None, None)]}
+    runs = runs_of(tables)
+    header = {"format": 1, "status": "finished", "seconds": 1.5, "made_with": {"torch": "2"}}
+    headers = {}
+    for name, seed in [(name, seed) for name in tables for seed in range(2)]:
+        description, _ = describe_config(TrainConfig(seed=seed, lr=1e-3 if name == "none" else 2e-3))
+        headers[name, seed] = header | {"epoch": int(tables[name][seed].index[-1]), "config": description}
+    written = Results(runs, headers)
+    paths = write_results(written, tmp_path, "fig1")
+    assert [path.name for path in paths] == ["fig1.parquet", "fig1.json"]
+    read = read_results(tmp_path, "fig1")
+    assert read.headers == headers
+    pd.testing.assert_frame_equal(read.runs.grok_epochs(), runs.grok_epochs())
+    pd.testing.assert_frame_equal(read.runs.memorised_epochs(), runs.memorised_epochs())
+    for name in runs.data_vars:
+        np.testing.assert_allclose(read.runs[name].to_numpy(), runs[name].to_numpy(), rtol=1e-6)
+    assert (read.runs["trained"] == runs["trained"]).all()
+    assert len(read.by_id) == 4
+    assert settings(list(read.by_id.values()))[0][0] == "task"
+    assert ["lr", "0.001 | 0.002"] in settings(list(read.by_id.values()))
+    assert [row[2] for row in arm_table(read).rows] == ["1 of 2", "1 of 2"]
+
+
+def test_every_figure_runs_and_the_report_holds_all(tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        pages = reproduce("all", scale=TINY, store=tmp_path / "runs", out=tmp_path / "out", executor=executor)
+    assert [page.name for page in pages] == [f"{name}.html" for name in NAMES]
+    n_runs = len(list((tmp_path / "runs").iterdir()))
+    with ThreadPoolExecutor(2) as executor:
+        reproduce("all", scale=TINY, store=tmp_path / "runs", out=tmp_path / "again", executor=executor)
+    assert len(list((tmp_path / "runs").iterdir())) == n_runs, "what is stored is not run again"
+    report = write_report(tmp_path / "out", tmp_path / "report.html").read_text(encoding="utf-8")
+    for name in NAMES:
+        figure = find_figure(name)
+        assert figure.title in report
+        for claim in figure.judge(read_results(tmp_path / "out", name).runs):
+            assert isinstance(claim, Claim)
+            assert claim.verdict in report
+    made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
+    lottery = next(entry for entry in made if entry["arm"] == fig4.LOTTERY)
+    assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
+    fresh = next(entry for entry in made if entry["arm"] == fig4.BAYES)
+    assert fresh["config"]["init_seed"] == fig4.FRESH
+
+
+@pytest.mark.parametrize(("given", "said"), [("fig9", "fig5"), ([], "one or several"), (["fig1", "x"], "fig1")])
+def test_unknown_figures_are_refused(given, said):
+    with pytest.raises(bt.BayesticketError, match=said):
+        require_names(given)
