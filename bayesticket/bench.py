@@ -125,6 +125,7 @@ def alternate(
     *,
     rounds: int,
     repeats: int,
+    warm_up: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """Seconds that each action takes, done in turn (A A B B, A A B B, … for two repeats) after an untimed round.
@@ -143,7 +144,7 @@ def alternate(
             action()
         return (clock() - started) / repeats
 
-    for action in actions:
+    for action in actions if warm_up else ():
         for _ in range(repeats):
             action()
     measured = [[mean_seconds(action) for action in actions] for _ in range(rounds)]
@@ -396,7 +397,7 @@ def cost_of_sweep(effort: Effort) -> Row:
         with tempfile.TemporaryDirectory() as store:
             sweep_configs(configs, store=store, workers=2, progress=False)
 
-    before, after = alternate([alone, swept], rounds=max(1, effort.rounds // 5), repeats=1)
+    before, after = alternate([alone, swept], rounds=max(1, effort.rounds // 7), repeats=1, warm_up=False)
     value = f"{after:.1f} s against {before:.1f} s for four runs of {5 * effort.epochs} epochs"
     return at_most("sweep, against its runs alone", value, after / before, 1.05)
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from bayesticket.display import Display, displaying
 from bayesticket.errors import BayesticketError, refuse, require_integer
@@ -95,10 +95,10 @@ def _there(going: Path) -> Iterator[None]:
     one of them, on another machine, makes room.
     """
     for other in going.parent.glob(".going.*"):
-        with contextlib.suppress(Timeout, OSError), FileLock(other, timeout=0):
+        with contextlib.suppress(OSError), FileLock(other, timeout=0):
             other.unlink()
     try:
-        lock = FileLock(going, timeout=0).acquire()
+        lock = FileLock(going, timeout=10).acquire()  # others that begin now may try to lock it too
     except OSError as error:
         raise refuse("store", str(going.parent), f"a directory that can be written to ({error.strerror})") from error
     with lock:

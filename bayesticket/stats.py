@@ -331,12 +331,12 @@ def power_law(
     Student's interval of least squares. An upper end that the likelihood does not close is None.
 
     It was chosen over the percentile bootstrap of seeds, of which there are too few to draw from. Of 400 simulations of
-    seven strengths and five seeds (`sigma` 0.25, with and without a quarter of the runs censored), intervals that claim
-    95 % held the exponent in 95 to 97 % (bootstrap 82 to 85 %), with a floor in 96 to 98 % (79 to 88 %), and the floor
-    in 92 to 95 % (83 to 85 %). Runs are taken to be independent. If a seed makes all its runs slower or faster by as
-    much, the exponent is held in 99 % and the floor in 85 %. If the exponent itself differs between seeds, by a
-    standard deviation of 0.06, it is held in only 65 to 78 % without a floor, and a floor in 82 %: a law fitted to each
-    seed apart shows whether it does.
+    seven strengths and five seeds (`sigma` 0.25; nothing censored, or a quarter, with a floor a seventh), intervals
+    that claim 95 % held the exponent in 95 to 97 % (the bootstrap, of 200, in 82 to 85 %), with a floor in 96 to 98 %
+    (79 to 88 %), and the floor in 92 to 95 % (83 to 85 %). Runs are taken to be independent. If a seed makes all its
+    runs slower or faster by as much, the exponent is held in 99 % and the floor in 85 %. If the exponent itself differs
+    between seeds, by a standard deviation of 0.06, it is held in only 65 to 78 % without a floor, and a floor in 82 %:
+    a law fitted to each seed apart shows whether it does.
 
     >>> strengths = [0.1, 1.0, 10.0]
     >>> times = [Times.of(epochs, [9000] * 3) for epochs in ([None, 7500, None], [1300, 1500, 1350], [560, 610, 580])]

@@ -153,6 +153,20 @@ def test_what_an_executor_loses_is_trained_again_a_few_times(jobs, capsys):
     assert f"bayesticket: seed 0: {said}; it goes on from its last checkpoint\n" in capsys.readouterr().err
 
 
+def test_a_run_that_gets_further_each_time_is_not_given_up(jobs):
+    lost: list[str] = []
+
+    def losing(job: Job, *given: object) -> Outcome:
+        if lost.count(job.name) < 3 * pool.MOST_ERRORS:
+            lost.append(job.name)
+            said = {"epoch": 10 * lost.count(job.name), "train_accuracy": 0.5, "test_accuracy": 0.5}
+            beside(job.store, "progress").write_text(json.dumps(said))
+            raise ConnectionError
+        return train_job(job, *given)
+
+    assert_complete(jobs, train_jobs(jobs, executor=AtOnce(losing)))
+
+
 def test_what_an_executor_cancels_is_trained_again(jobs):
     class Cancelling(AtOnce):
         def submit(self, function, /, *given, **named):
@@ -204,7 +218,7 @@ def test_an_executor_that_takes_no_more_says_so(jobs):
     assert leftovers(store_of(jobs)) == []
 
 
-def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path):
+def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, capsys):
     jobs = small_jobs(tmp_path / "store", epochs=400)
 
     def kill_one() -> None:
@@ -218,6 +232,7 @@ def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path):
     ):
         train_jobs(jobs, executor=executor)
     killing.join()
+    assert capsys.readouterr().err == "", "nothing goes on"
     with ProcessPoolExecutor(2, mp_context=FORK) as executor:
         outcomes = train_jobs(jobs, executor=executor)
     assert_complete(jobs, outcomes)
@@ -376,6 +391,16 @@ def test_two_at_once_over_the_same_store(tmp_path):
     assert leftovers(tmp_path / "store") == []
 
 
+def test_what_killed_sweeps_have_left_is_taken_away_and_nothing_else(tmp_path):
+    ours, theirs = tmp_path / ".going.1", tmp_path / ".going.2"
+    (tmp_path / ".going.0").touch()
+    with pool._there(ours):
+        with pool._there(theirs):
+            assert sorted(tmp_path.iterdir()) == [ours, theirs]
+        assert list(tmp_path.iterdir()) == [ours]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_lock_that_a_killed_process_left_blocks_nothing_and_one_that_is_held_does(jobs, monkeypatch):
     store_of(jobs).mkdir()
     for job in jobs:
@@ -424,6 +449,35 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
     if executor is not None:
         executor.shutdown()
     assert_complete(jobs, train_jobs(jobs, workers=2))
+
+
+class Detached(Executor):
+    """Has futures that can be cancelled while they are at work, as those of dask."""
+
+    def __init__(self):
+        self.threads = ThreadPoolExecutor(1)
+
+    def submit(self, function, /, *given, **named):
+        future: Future[Outcome] = Future()
+        self.threads.submit(lambda: future.set_result(function(*given)))
+        return future
+
+
+def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_path):
+    jobs = small_jobs(tmp_path / "store", epochs=1000)
+
+    def interrupt() -> None:
+        wait_until(lambda: is_under_way(jobs[0].store))
+        press_ctrl_c()
+
+    interrupting = in_background(interrupt)
+    executor = Detached()
+    with pytest.raises(KeyboardInterrupt):
+        train_jobs(jobs, executor=executor)
+    assert not beside(jobs[0].store, "progress").exists(), "it has stopped"
+    assert not jobs[1].store.exists()
+    interrupting.join()
+    executor.threads.shutdown()
 
 
 def test_ctrl_c_while_a_process_is_started_is_not_lost(jobs, monkeypatch):

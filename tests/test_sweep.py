@@ -86,7 +86,7 @@ def test_the_runs_are_one_dataset(runs):
             assert kept["directory"].item() == str(run.source)
 
 
-@pytest.mark.parametrize("threshold", [0.2, 0.3, 0.99])
+@pytest.mark.parametrize("threshold", [0.1666666716337204, 0.2, 0.3, 0.99])
 def test_grokking_epochs_are_those_of_the_runs(runs, threshold):
     for table, of_run in (
         (runs.grok_epochs(threshold), bt.Run.grok_epoch),
@@ -103,8 +103,8 @@ def test_grokking_epochs_are_those_of_the_runs(runs, threshold):
 
 
 def test_times_are_censored_where_training_ended(runs):
-    times = runs.times("kl", 0.3)
-    reached = [runs.run("kl", seed).grok_epoch(0.3) for seed in (3, 1, 2)]
+    times = runs.times("kl", 0.2)
+    reached = [runs.run("kl", seed).grok_epoch(0.2) for seed in (3, 1, 2)]
     expected = Times.of(reached, [40] * 3)
     np.testing.assert_array_equal(times.epochs, expected.epochs)
     np.testing.assert_array_equal(times.reached, expected.reached)

@@ -113,6 +113,20 @@ def test_it_says_how_far_it_is(store, going, monkeypatch):
     assert said == [True] * 5
 
 
+def test_what_it_cannot_say_stops_nothing(store, going, monkeypatch):
+    write = Path.write_text
+
+    def full(self, *given, **options):
+        if self.name.endswith(".progress"):
+            raise OSError(28, "No space left on device")
+        return write(self, *given, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    job = small_job(store)
+    assert train_job(job, going) == Outcome("complete")
+    assert_as_uninterrupted(job)
+
+
 # What goes wrong in training --------------------------------------------------------------------------------------
 
 
@@ -307,6 +321,8 @@ def test_jobs_side_by_side_in_threads_have_one_thread_each_and_put_it_back(store
         if long.store.name in self.path.name and epoch == 40:
             ended.wait(30)
             n_threads.append(torch.get_num_threads())
+            with ThreadPoolExecutor(1) as new:  # what holds for the whole process
+                n_threads.append(new.submit(torch.get_num_threads).result())
         report(self, epoch, record)
 
     monkeypatch.setattr(worker._Reporter, "__call__", reporting)
@@ -320,7 +336,7 @@ def test_jobs_side_by_side_in_threads_have_one_thread_each_and_put_it_back(store
         kinds = [threads.submit(train_job, long, going), threads.submit(first, short)]
         assert kinds[1].result() == "complete"
         assert kinds[0].result().kind == "complete"
-    assert n_threads == [1]
+    assert n_threads == [1, 1]
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     for job in (short, long):
