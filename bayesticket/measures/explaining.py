@@ -31,7 +31,7 @@ class ExplainingAway(AttentionMeasure):
     measured gradient far below its bounds, and bounds that fall with √L, are what the explaining-away plateau is.
 
     Costs a spectral norm for each of `examples` examples, spread evenly over the batch (None: all of them, about half
-    a second for a thousand): with the default some ten training steps. One plain layer with softmax attention only.
+    a second for a thousand): with the default two or three training steps. One plain layer with softmax attention only.
     """
 
     examples: int | None = 256

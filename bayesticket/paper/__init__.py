@@ -5,7 +5,7 @@ import importlib
 from bayesticket.errors import refuse_name
 from bayesticket.paper.figure import PaperFigure
 
-NAMES = ("fig1", "fig2", "fig3", "fig4", "fig5")
+NAMES = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5")
 
 
 def find_figure(name: str) -> PaperFigure:
