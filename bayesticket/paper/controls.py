@@ -108,8 +108,8 @@ FIGURE = PaperFigure(
     "Controls to Figure 3: is it the structure?",
     "With random distractors, what might do what the KL prior toward the oracle does, without its structure: a prior "
     f"of the same strength ({STRENGTH:g}) toward a wrong target (the oracle shifted by a position), toward the oracle "
-    "with its positions permuted for each example, and noise on the gradients of W_Q and W_K as large as the prior's; then "
-    "attention frozen, which has no gradient at all; then SGD (learning rate 0.5, momentum 0.9) in place of AdamW.",
+    "with its positions permuted for each example, and noise on the gradients of W_Q and W_K as large as the prior's; "
+    "then attention frozen, which has no gradient at all; then SGD (learning rate 0.5, momentum 0.9) for AdamW.",
     arms,
     draw,
     judge,
