@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,8 @@ def _discard(temporary: Path) -> None:
 
 def is_partial(path: Path) -> bool:
     """Whether a file is one that this library was writing when its process was killed."""
-    return path.name.startswith(".") and path.name.endswith(PARTIAL)
+    by_safetensors = re.fullmatch(r"\.tmp\w{6}", path.name)  # which writes beside the file that it is given
+    return path.name.startswith(".") and (path.name.endswith(PARTIAL) or by_safetensors is not None)
 
 
 def remove_partials(directory: Path) -> None:

@@ -113,6 +113,26 @@ def test_other_models_are_refused(measure, options, said):
         bt.measure(model_of(TASK, **options), TASK.split().train, measure)
 
 
+@pytest.mark.parametrize("kind", [ExplainingAway, LipschitzBounds])
+def test_another_query_is_refused(kind):
+    with pytest.raises(bt.BayesticketError, match=r"query: got 2; accepted: -1"):
+        bt.measure(model_of(TASK), TASK.split().train, kind(query=2))
+    with pytest.raises(bt.BayesticketError, match=r"examples: got 0"):
+        kind(examples=0)
+
+
+def test_bounds_on_the_weights_are_refused_where_an_edit_bypasses_them():
+    with pytest.raises(bt.BayesticketError, match=r"^LipschitzBounds: got 'an intervention that edits"):
+        bt.measure(model_of(TASK), TASK.split().train, LipschitzBounds(), intervention=bt.NoResidual())
+
+
+@pytest.mark.parametrize("options", [{"betas": (0.95, 0.9)}, {"lr": 0.11, "weight_decay": 10.0}])
+def test_a_step_without_a_bound_has_none(options):
+    run = bt.train(TASK, model=bt.Architecture(d_model=8, d_mlp=8), epochs=20, measures=[Contraction()], **options)
+    assert run.curves[["contraction[bound]", "contraction[slack]"]].isna().all().all()
+    assert run.curves["contraction[observed]"].notna().any()
+
+
 def test_edited_attention_is_refused():
     with pytest.raises(bt.BayesticketError, match=r"edits blocks\.0\.attn\.hook_pattern"):
         bt.measure(model_of(TASK), TASK.split().train, ExplainingAway(), intervention=bt.MixedAttention())

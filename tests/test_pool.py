@@ -32,6 +32,7 @@ from bayesticket.pool import failures, train_jobs
 from bayesticket.worker import Job, Outcome, beside, train_job
 
 FORK = multiprocessing.get_context("fork")
+LONG = 300  # epochs, long enough to be killed in between
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_an_executor_whose_processes_do_not_see_the_store(jobs, tmp_path):
 
 
 def test_a_file_that_somebody_has_cleaned_away_is_put_back(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=200)
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
 
     def clean() -> None:
         wait_until(lambda: any(is_under_way(job.store) for job in jobs))
@@ -219,7 +220,7 @@ def test_an_executor_that_takes_no_more_says_so(jobs):
 
 
 def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, capsys):
-    jobs = small_jobs(tmp_path / "store", epochs=400)
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
 
     def kill_one() -> None:
         wait_until(lambda: any(is_under_way(job.store) for job in jobs))
@@ -282,7 +283,7 @@ def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end
 
 def test_a_run_that_kills_its_process_again_and_again_fails_alone(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(pool._Processes, "most_deaths", 3)
-    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=200)
+    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=LONG)
     outcomes = train_jobs([deadly, *others], workers=2)
     assert outcomes.pop("deadly") == Outcome(
         "failed", "its process was killed by SIGKILL, as it did 3 times in a row without getting any further"
@@ -307,7 +308,7 @@ def test_processes_that_end_before_they_can_train(jobs, monkeypatch):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, number, capfd):
-    jobs, seen = small_jobs(tmp_path / "store", epochs=300, n=2), []
+    jobs, seen = small_jobs(tmp_path / "store", epochs=LONG, n=2), []
 
     def kill_one() -> None:
         wait_until(lambda: all(is_under_way(job.store) for job in jobs))
@@ -353,8 +354,8 @@ def train_all(store: Path, epochs: int) -> None:
 
 
 def test_no_process_outlives_its_parent(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=400)
-    with running(train_all, tmp_path / "store", 400) as program:
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    with running(train_all, tmp_path / "store", LONG) as program:
         wait_until(lambda: all(is_under_way(job.store) for job in jobs[:2]))
         workers = program.workers()
         assert len(workers) == 2
@@ -383,8 +384,8 @@ def test_a_process_whose_parent_died_and_that_cannot_stop_is_ended(tmp_path, mon
 
 
 def test_two_at_once_over_the_same_store(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=200)
-    with running(train_all, tmp_path / "store", 200) as one, running(train_all, tmp_path / "store", 200) as other:
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    with running(train_all, tmp_path / "store", LONG) as one, running(train_all, tmp_path / "store", LONG) as other:
         assert (one.wait(), other.wait()) == (0, 0)
     for job in jobs:
         assert_as_uninterrupted(job)
@@ -429,7 +430,7 @@ def press_ctrl_c() -> None:
 
 @pytest.mark.parametrize("kind", [None, ThreadPoolExecutor, functools.partial(ProcessPoolExecutor, mp_context=FORK)])
 def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
-    jobs = small_jobs(tmp_path / "store", epochs=400)
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
 
     def interrupt() -> None:
         wait_until(lambda: all(beside(job.store, "progress").exists() for job in jobs[:2]))
@@ -524,7 +525,7 @@ def test_dask_with_a_worker_that_is_killed(tmp_path):
         pytest.importorskip(f"distributed.cli.dask_{name}", reason="NOT TESTED: a cluster; no distributed here")
     from distributed import Client
 
-    jobs = small_jobs(tmp_path / "store", epochs=400)
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
     with running(dask_scheduler, tmp_path):
         wait_until((tmp_path / "scheduler").exists)
         address = json.loads((tmp_path / "scheduler").read_text())["address"]

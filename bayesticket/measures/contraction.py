@@ -28,7 +28,8 @@ class Contraction(Measure):
     it holds, is far from saying what happens. Costs two copies of the weights at a recorded step, and their norms.
 
     For the MLP's weights together (`scope="mlp"`) or all weights. In training only: NaN at epoch 0, and elsewhere.
-    Without weight decay rate is 0 and the inequality says nothing: `bound` and `slack` are NaN, as with sgd's momentum.
+    Without weight decay rate is 0 and the inequality says nothing: `bound` and `slack` are NaN, as with sgd's momentum,
+    where lr · weight_decay reaches 1, and where β₁² ≥ β₂, so that no AdamW step is too long.
     """
 
     scope: Literal["mlp", "all"] = "mlp"
@@ -70,7 +71,7 @@ def contraction_of(step: OptimizerStep, scope: Literal["mlp", "all"]) -> list[fl
 
 def direction_bound(step: OptimizerStep, names: list[str], direction: float) -> float:
     """The largest ‖D‖ that the optimiser allows for these parameters together."""
-    if step.weight_decay == 0:
+    if step.weight_decay == 0 or step.lr * step.weight_decay >= 1:
         return math.nan
     if step.optimizer == "sgd":
         return math.nan if step.momentum else direction
@@ -84,4 +85,6 @@ def _bound(step: OptimizerStep, name: str) -> float:
         return theory.lion_contraction(step.lr, step.weight_decay, shape).step_bound
     if step.optimizer == "muon" and is_weight_matrix(name, step.before[name]):
         return theory.muon_contraction(step.lr, step.weight_decay, shape).step_bound
+    if not math.isfinite(theory.adam_ratio_bound(step.betas)):
+        return math.nan
     return theory.adamw_contraction(step.lr, step.weight_decay, shape, step.betas).step_bound

@@ -52,6 +52,7 @@ class ExplainingAway(AttentionMeasure):
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Refuses models for which the lemma's chain is not this one."""
         super().check(model, batch)
+        _require_last_query(self, "ExplainingAway")
         require_explainable(model, "ExplainingAway")
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
@@ -75,8 +76,7 @@ def _largest_ratio(smaller: Float[Tensor, "*_"], larger: Float[Tensor, "*_"]) ->
 
 def explaining_away(measure: AttentionMeasure, seen: Observation, index: Int[Tensor, "m"]) -> theory.ExplainingAway:
     """The four forms for some examples of an observation, per head and position, the first by autograd."""
-    if seen.edited:
-        raise refuse("ExplainingAway", f"an intervention that edits {seen.edited[0]}", "priors and projections only")
+    _require_unedited(seen, "ExplainingAway")
     model, block = seen.model, seen.model.blocks[0]
     heads = slice(None) if measure.heads is None else measure.heads
     pattern = measure.rows(seen.activations[measure.pattern_names()[0]])[index]
@@ -121,6 +121,11 @@ class LipschitzBounds(AttentionMeasure):
 
     examples: int | None = 256
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.examples is not None:
+            require_integer("examples", self.examples, least=1)
+
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the ReLU is given."""
         return (mlp_pre_name(0),)
@@ -128,6 +133,7 @@ class LipschitzBounds(AttentionMeasure):
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Refuses models with another map from z to the logits."""
         super().check(model, batch)
+        _require_last_query(self, "LipschitzBounds")
         require_explainable(model, "LipschitzBounds")
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
@@ -136,6 +142,7 @@ class LipschitzBounds(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, "5"]:
         """The local and global constants."""
+        _require_unedited(seen, "LipschitzBounds")
         model, block = seen.model, seen.model.blocks[0]
         index = spread(len(seen.batch), self.examples).to(seen.logits.device)
         heads = slice(None) if self.heads is None else self.heads
@@ -145,6 +152,18 @@ class LipschitzBounds(AttentionMeasure):
         local = theory.lipschitz_local(theory.jacobian(*weights, pre, **options))
         bounds = (theory.lipschitz_centred, theory.lipschitz_products, theory.lipschitz_factors)
         return torch.stack([local.mean(), local.max(), *(bound(*weights, **options).mean() for bound in bounds)])
+
+
+def _require_unedited(seen: Observation, field: str) -> None:
+    """Refuses an intervention that edits, after which the weights no longer say what the model computes."""
+    if seen.edited:
+        raise refuse(field, f"an intervention that edits {seen.edited[0]}", "priors and projections only")
+
+
+def _require_last_query(measure: AttentionMeasure, field: str) -> None:
+    """Refuses a query other than the one whose z the answer is made from."""
+    if measure.query != -1:
+        raise refuse(f"{field}.query", measure.query, "-1, the last position, whose z the answer is made from")
 
 
 def require_explainable(model: HookedTransformer, field: str) -> None:

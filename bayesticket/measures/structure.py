@@ -113,13 +113,13 @@ class StructuralCondition(AttentionMeasure):
     At `tau="derived"`: a vector of `share` and of the `threshold` it is of, `τ = γ / (L Δ_max)` (Cor. 4.5, Eq. 27), of
     the model and the batch as they are at that moment: `γ = √2 m` with m the least class margin, as the logits of two
     inputs of different classes are at least so far apart; `L = ‖W_O W_U‖ + ‖W_O W_in‖ ‖W_out W_U‖`; `Δ_max` the largest
-    `‖v_j − c_j‖` over inputs and `j ∈ S`, with c_j the centroid of all other values; of several heads the least τ. A
-    large threshold means that such margins cannot be had, at this steepness, by looking less. The paper asks it of
-    every input; what must hold is `α_j(x) + α_j(x') ≥ τ` for each two inputs of different classes that differ at j
-    alone, so the share may well be below 1 (`docs/theory.md`, no. 6). Both entries are NaN where `m ≤ 0`: some example
-    is not answered rightly, so there is no margin to keep, and nothing follows for attention. Costs four singular
-    values of small matrices and a T × T by T × d_head product for each example and head: at T = 5 less than a training
-    epoch. For one plain layer, unedited, read at a last position that is not itself informative.
+    `‖v_j − c_j‖` over inputs and `j ∈ S`, with c_j the centroid of all other values. A large threshold means that such
+    margins cannot be had, at this steepness, by looking less. The paper asks it of every input; what must hold is
+    `α_j(x) + α_j(x') ≥ τ` for each two inputs of different classes that differ at j alone, so the share may well be
+    below 1 (`docs/theory.md`, no. 6). Both entries are NaN where `m ≤ 0`: some example is not answered rightly, so
+    there is no margin to keep, and nothing follows for attention. Costs four singular values of small matrices and a
+    T × T by T × d_head product for each example: at T = 5 less than a training epoch. For one plain layer of one head,
+    unedited, read at a last position that is not itself informative.
     """
 
     tau: float | Literal["derived"] = 0.25
@@ -137,6 +137,9 @@ class StructuralCondition(AttentionMeasure):
         if self.tau != "derived":
             return
         require_explainable(model, _DERIVED)
+        if model.cfg.n_heads > 1:
+            accepted = "one head; of several only the pooled mass is bounded, which DistributedMass measures"
+            raise refuse(_DERIVED, f"a model of {model.cfg.n_heads} heads", accepted)
         if self.query % batch.n_positions != batch.n_positions - 1:
             raise refuse(_DERIVED, f"query={self.query}", "the last position, whose z the answer is made from")
         if batch.informative[:, -1].any():
