@@ -272,3 +272,18 @@ def test_vectors_are_named_in_curves():
     )
     names = [f"separability_margin[{name}]" for name in ("margin", "example", "position", "head")]
     assert set(names) <= set(run.curves)
+
+
+def test_the_margin_is_refused_where_values_are_edited():
+    from bayesticket.interventions.base import Intervention
+    from bayesticket.measures import SeparabilityMargin
+
+    @dataclasses.dataclass(frozen=True, eq=False, repr=False)
+    class LargeValues(Intervention):
+        def edits(self, context):
+            return [("blocks.0.attn.hook_v", lambda value, hook: 100 * value)]
+
+    model, batch = model_of(TASKS["addition"]), TASKS["addition"].split().test
+    with pytest.raises(bt.BayesticketError, match=r"SeparabilityMargin.*edits blocks\.0\.attn\.hook_v"):
+        bt.measure(model, batch, SeparabilityMargin(), intervention=LargeValues())
+    bt.measure(model, batch, SeparabilityMargin(), intervention=bt.FrozenAttention())  # moves attention, not values

@@ -239,6 +239,10 @@ def require_same_count(batch: Examples, field: str) -> None:
         )
 
 
+_BEFORE_VALUES = ("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_attn_in")
+"""How the names of hook points end after whose editing the weights no longer say what the values are."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SeparabilityMargin(AttentionMeasure):
     """How far informative values stand out (Sec. 3.2, App. A.3): a vector of a distance and where it is attained.
@@ -273,6 +277,9 @@ class SeparabilityMargin(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, "entries"]:
         """The margin and where it is attained."""
+        changed = [name for name in seen.edited if name.endswith(_BEFORE_VALUES)]
+        if changed:
+            raise refuse("SeparabilityMargin", f"an intervention that edits {changed[0]}", "values made by the weights")
         return self._centroid(seen) if self.of == "centroid" else self._raw(seen)
 
     def _centroid(self, seen: Observation) -> Float[Tensor, "4"]:
