@@ -149,7 +149,7 @@ class TrainConfig(Spec):
 def config_id(config: TrainConfig) -> str:
     """A short name for what a configuration computes: equal configurations, equal names.
 
-    >>> config_id(TrainConfig()) == config_id(TrainConfig(seed=0)) != config_id(TrainConfig(seed=1))
+    >>> config_id(TrainConfig()) == config_id(TrainConfig(seed=0, weight_decay=1)) != config_id(TrainConfig(seed=1))
     True
     """
     return description_id(describe(config, {}))
@@ -157,7 +157,18 @@ def config_id(config: TrainConfig) -> str:
 
 def description_id(description: JSON) -> str:
     """The same short name, of a configuration that is written down already."""
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(_as_floats(description), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _as_floats(data: JSON) -> JSON:
+    """The same with 1 written as 1.0, since the two are equal."""
+    if isinstance(data, dict):
+        return {name: _as_floats(entry) for name, entry in data.items()}
+    if isinstance(data, list):
+        return [_as_floats(entry) for entry in data]
+    if isinstance(data, bool) or not isinstance(data, int):
+        return data
+    return float(data) if abs(data) <= 2**53 else data  # beyond, floats are not equal to all of them
 
 
 def resolve_device(device: str) -> str:

@@ -403,7 +403,7 @@ def failures(outcomes: Mapping[str, Outcome]) -> BayesticketError | None:
         return None
     name, first = next(iter(failed.items()))
     others = f" (and {len(failed) - 1} more of {len(outcomes)} runs)" if len(failed) > 1 else ""
-    error = BayesticketError(f"{name}: {first.error}{others}; what was trained is kept, call the same again to go on")
+    error = BayesticketError(f"{name}: {first.error}{others}; what was saved is kept, call the same again to go on")
     if first.traceback:
         error.add_note(first.traceback)
     return error

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import inspect
 from collections.abc import Mapping
+from types import CellType, CodeType, FunctionType
 
 import torch
 from torch import Tensor
@@ -44,8 +45,16 @@ def describe(value: object, tensors: dict[str, Tensor]) -> JSON:
         return [describe(entry, tensors) for entry in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         entries = {f.name: describe(getattr(value, f.name), tensors) for f in dataclasses.fields(value) if f.init}
-        return {"type": type(value).__name__, **entries}
+        return {"type": _type_name(type(value)), **entries}
     raise refuse("specification", value, "numbers, strings, tensors, models and specifications of this library")
+
+
+def _type_name(kind: type) -> str:
+    """The name of a class; of one that is not this library's, with a hash of what its methods do.
+
+    So a class of the user's that was changed between two runs makes them different runs.
+    """
+    return kind.__name__ + (f"#{code}" if (code := code_hash(kind)) else "")
 
 
 def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
@@ -64,7 +73,7 @@ def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
             raise refuse("HookedTransformer", sorted(entries), f"a description with {missing[0]!r}")
         weights = restore(entries.pop("weights"), tensors)
         return rebuild_model(entries, weights)  # type: ignore[arg-type]
-    return _restore_spec(str(data["type"]), entries, tensors)
+    return _restore_spec(str(data["type"]).partition("#")[0], entries, tensors)
 
 
 def _restore_spec(type_name: str, entries: dict[str, JSON], tensors: Mapping[str, Tensor]) -> object:
@@ -92,6 +101,46 @@ def _find_tensor(key: str, tensors: Mapping[str, Tensor]) -> Tensor:
     if key not in tensors:
         raise refuse("tensor", key, "a tensor that is stored beside the description")
     return tensors[key]
+
+
+def code_hash(kind: type) -> str:
+    """A short hash of the methods and constants of a class and its bases, without those of this library.
+
+    Comments and layout do not count; nor does what the methods call elsewhere.
+    """
+    own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in _NOT_OWN]
+    written = [(name, _code(member)) for each in own for name, member in sorted(vars(each).items()) if _counts(name)]
+    return hashlib.sha256(repr(written).encode()).hexdigest()[:8] if own else ""
+
+
+_NOT_OWN = (__package__, "abc", "builtins", "typing")
+
+
+def _counts(name: str) -> bool:
+    return not (name.startswith("__") and name.endswith("__")) or name == "__post_init__"
+
+
+def _code(value: object) -> object:
+    """What a function does, or a constant is, as something whose text is the same in every process."""
+    value = getattr(value, "__wrapped__", getattr(value, "__func__", getattr(value, "fget", value)))
+    if isinstance(value, FunctionType):
+        inside = [_code(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
+        return [_code(value.__code__), inside, _code(value.__defaults__), _code(value.__kwdefaults__)]
+    if isinstance(value, CodeType):
+        return [value.co_code.hex(), value.co_names, [_code(constant) for constant in value.co_consts]]
+    if isinstance(value, set | frozenset):
+        return sorted(repr(_code(entry)) for entry in value)
+    if isinstance(value, tuple | list):
+        return [_code(entry) for entry in value]
+    return repr(value) if isinstance(value, bool | int | float | complex | str | bytes) else type(value).__name__
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def tensor_hash(tensor: Tensor) -> str:

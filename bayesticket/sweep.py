@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def sweep(
     task: AbstractTask,
     interventions: Mapping[str, Intervention | None],
     *,
-    seeds: Iterable[int],
+    seeds: Iterable[int | np.integer],
     store: str | os.PathLike[str],
     executor: Executor | None = None,
     workers: int | None = None,
@@ -72,8 +73,9 @@ def sweep(
             raise refuse_name("option", name, known)
     if options.get("model", ...) is None:
         del options["model"]
+    common = TrainConfig(task=task, **options)  # type: ignore[arg-type]
     configs = {
-        (name, seed): TrainConfig(task=task, intervention=recipe, seed=seed, **options)  # type: ignore[arg-type]
+        (name, seed): replace(common, intervention=recipe, seed=seed)
         for seed in seeds
         for name, recipe in recipes.items()
     }
@@ -104,7 +106,7 @@ def require_seeds(seeds: object) -> list[int]:
     """Refuses all but at least one seed, none of them twice."""
     if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
         raise refuse("seeds", seeds, "whole numbers, such as range(5)")
-    listed = list(seeds)
+    listed = [int(seed) if isinstance(seed, np.integer) else seed for seed in seeds]
     for seed in listed:
         require_integer("seeds", seed, least=0)
     if not listed or len(set(listed)) < len(listed):
@@ -138,7 +140,8 @@ def sweep_configs(
             jobs[place] = Job(f"{arm}, seed {seed}", config, place, checkpoint_every)
     if jobs:
         require_directory("store", directory)
-        _require_trainable(jobs.values())
+        first = {arm: jobs[place] for (arm, _), place in reversed(stores.items()) if place in jobs}
+        _require_trainable(first[arm] for arm in arms if arm in first)
         try:
             outcomes = train_jobs(list(jobs.values()), executor=executor, workers=workers, progress=progress)
         except KeyboardInterrupt:
@@ -157,6 +160,16 @@ def sweep_configs(
 
 def _require_grid(configs: Configs) -> tuple[list[str], list[int]]:
     """The arms and the seeds of configurations; refuses them unless every arm comes with every seed."""
+    accepted = 'TrainConfig objects by arm and seed, such as {("none", 0): TrainConfig(seed=0)}'
+    if not isinstance(configs, Mapping):
+        raise refuse("configs", configs, accepted)
+    for key, config in configs.items():
+        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
+            raise refuse("configs", key, accepted)
+        if not isinstance(config, TrainConfig):
+            raise refuse(f"configs[{key!r}]", config, accepted)
+        if config.seed != key[1]:
+            raise refuse(f"configs[{key!r}].seed", config.seed, f"{key[1]}, as its key says")
     arms = list(dict.fromkeys(arm for arm, _ in configs))
     seeds = list(dict.fromkeys(seed for _, seed in configs))
     if not configs:
@@ -167,7 +180,7 @@ def _require_grid(configs: Configs) -> tuple[list[str], list[int]]:
 
 
 def _require_trainable(jobs: Iterable[Job]) -> None:
-    """Refuses what training would refuse, before anything is begun."""
+    """Refuses what training would refuse, before anything is begun; asked of the first job of each arm."""
     for job in jobs:
         try:
             Training(job.config)
@@ -220,9 +233,8 @@ class Runs(xr.Dataset):
 
     def run(self, intervention: str, seed: int) -> Run:
         """One of the runs, with its weights."""
-        for field, given in (("intervention", intervention), ("seed", seed)):
-            if given not in (known := self[field].to_numpy().tolist()):
-                raise refuse_name(field, given, map(str, known))
+        self._require_known("intervention", intervention)
+        self._require_known("seed", seed)
         return Run.load(str(self["directory"].sel(intervention=intervention, seed=seed).item()))
 
     def grok_epochs(self, threshold: float = 0.99) -> pd.DataFrame:
@@ -238,17 +250,35 @@ class Runs(xr.Dataset):
 
     def _first_epochs(self, curve: str, threshold: float) -> pd.DataFrame:
         require_number("threshold", threshold, above=0.0)
+        self._require_axes()
         index, columns = (pd.Index(self[axis].to_numpy(), name=axis) for axis in ("intervention", "seed"))
         first = np.full((len(index), len(columns)), np.nan)
         if self.sizes["epoch"]:  # else every run failed before its first record
+            if curve not in self:
+                raise refuse("runs", f"a selection without {curve}", f"runs with their {curve}")
             reached = self[curve].transpose("intervention", "seed", "epoch") >= threshold
             first = self["epoch"].where(reached).min("epoch").to_numpy()
         return pd.DataFrame(first, index=index, columns=columns).astype("Int64")
+
+    def _require_axes(self) -> None:
+        for axis in ("intervention", "seed", "epoch"):
+            if axis not in self.dims:
+                accepted = "runs with all three axes; selected by lists they keep them, as in runs.sel(seed=[0])"
+                raise refuse("runs", f"a selection without the axis {axis!r}", accepted)
+
+    def _require_known(self, axis: str, given: object) -> None:
+        self._require_axes()
+        known = self[axis].to_numpy().tolist()
+        if isinstance(given, str) and given not in known and axis == "intervention":
+            raise refuse_name(axis, given, known)
+        if not isinstance(given, Hashable) or given not in known:
+            raise refuse(axis, given, ", ".join(map(repr, known)))
 
     def times(self, intervention: str, threshold: float = 0.99) -> "Times":
         """An arm's grokking times, censored at the end of training where a run never grokked."""
         from bayesticket.stats import Times
 
+        self._require_known("intervention", intervention)
         reached = self.grok_epochs(threshold).loc[intervention]
         trained = self["trained"].sel(intervention=intervention).to_numpy()
         return Times.of([None if pd.isna(epoch) else int(epoch) for epoch in reached], [int(end) for end in trained])

@@ -28,7 +28,7 @@ from transformer_lens import HookedTransformer
 from bayesticket.config import TrainConfig, description_id
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer, require_number
 from bayesticket.interventions.weights import TicketMask, is_mlp
-from bayesticket.run import Run
+from bayesticket.run import Run, describe_config
 from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec, field_names
 from bayesticket.tasks import require_seed
@@ -338,6 +338,8 @@ def _whole_config(run: Run) -> TrainConfig:
             f"run: got one in which a model has hooks of its own on {', '.join(hooks)}, which no run keeps; accepted: "
             "a run without, or train(…, ticket.mask, model=…) with that model"
         )
+    if describe_config(run.config)[0] != run.description:
+        raise refuse("run", "one that was trained by a class that has been changed since", "a run of today's classes")
     return run.config
 
 

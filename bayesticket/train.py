@@ -181,17 +181,19 @@ def train_config(
     checkpoint_every: int = 500,
     progress: bool | Progress | None = None,
     config_file: str | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Run:
     """Trains what a configuration says; `train` with its options in one object.
 
-    The text of a file that the options were read from is kept in `run.json`.
+    The text of a file that the options were read from is kept in `run.json`. `stop` is asked after every epoch; when
+    it says yes, training ends as it does on Ctrl-C.
     """
     require_integer("checkpoint_every", checkpoint_every, least=1)
     _require_progress(progress)
     if not torch.is_grad_enabled():
         raise refuse("train", "a call with gradients switched off", "one outside torch.no_grad and inference_mode")
     if store is None:
-        return Training(config, config_file).run_to_end(None, checkpoint_every, progress)
+        return Training(config, config_file).run_to_end(None, checkpoint_every, progress, stop)
     directory = require_directory("store", store)
     require_same_run("store", directory, describe_config(config)[0])
     header = read_header(directory) if (directory / "run.json").exists() else None
@@ -206,7 +208,7 @@ def train_config(
     if (directory / "checkpoint.safetensors").exists():
         training.restore(directory / "checkpoint.safetensors")
     training.begin(directory)
-    return training.run_to_end(directory, checkpoint_every, progress)
+    return training.run_to_end(directory, checkpoint_every, progress, stop)
 
 
 def resume(
@@ -276,12 +278,18 @@ class Training:
 
     # The loop
 
-    def run_to_end(self, directory: Path | None, checkpoint_every: int, progress: bool | Progress | None) -> Run:
+    def run_to_end(
+        self,
+        directory: Path | None,
+        checkpoint_every: int,
+        progress: bool | Progress | None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Run:
         """Trains until the last epoch, keeping checkpoints in the directory; see `train`."""
         with _deferred_interrupt() as interrupted:
             try:
                 with _progress(progress, self.config, self.epoch, interrupted) as report:
-                    self._take_epochs(directory, checkpoint_every, report, interrupted)
+                    self._take_epochs(directory, checkpoint_every, report, stop, interrupted)
             except NonFiniteLoss as error:
                 error.run = self.as_run("failed")
                 try:
@@ -296,7 +304,12 @@ class Training:
             return run
 
     def _take_epochs(
-        self, directory: Path | None, checkpoint_every: int, report: Progress, interrupted: threading.Event
+        self,
+        directory: Path | None,
+        checkpoint_every: int,
+        report: Progress,
+        stop: Callable[[], bool] | None,
+        interrupted: threading.Event,
     ) -> None:
         started = time.perf_counter() - self.seconds
         while not self.is_over():
@@ -304,6 +317,8 @@ class Training:
             self.seconds = time.perf_counter() - started
             if self.records and self.records[-1]["epoch"] == self.epoch - 1:
                 report(self.epoch - 1, self.records[-1])
+            if stop is not None and stop():
+                interrupted.set()
             if interrupted.is_set() and not self.is_over():
                 raise self._interrupted(directory)
             if directory is not None and self.epoch % checkpoint_every == 0:

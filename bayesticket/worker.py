@@ -27,6 +27,8 @@ from bayesticket.train import NonFiniteLoss, NotSaved, train_config
 
 PROGRESS_EVERY = 0.5
 """Seconds between two words on how far a run is."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks at whether it is to go on, each a question to what may be a distant disk."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def _train(job: Job, going: Path) -> Outcome:
                 job.config,
                 store=job.store,
                 checkpoint_every=job.checkpoint_every,
-                progress=_Reporter(beside(job.store, "progress"), going),
+                progress=_Reporter(beside(job.store, "progress")),
+                stop=_Listener(going),
             )
             return Outcome("complete", notes=tuple(notes))
         except KeyboardInterrupt:
@@ -142,10 +145,10 @@ def set_aside(store: Path) -> Path:
 
 
 class _Reporter:
-    """Says in a file how far the run is, and stops the run when it is told to."""
+    """Says in a file how far the run is."""
 
-    def __init__(self, path: Path, going: Path):
-        self.path, self.going, self.told = path, going, -PROGRESS_EVERY
+    def __init__(self, path: Path):
+        self.path, self.told = path, -PROGRESS_EVERY
 
     def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
         if (now := time.monotonic()) - self.told >= PROGRESS_EVERY:
@@ -153,8 +156,19 @@ class _Reporter:
             said = {"epoch": epoch, **{name: record[name] for name in ("train_accuracy", "test_accuracy")}}
             with contextlib.suppress(OSError):  # what a full disk cannot hold is not worth stopping for
                 self.path.write_text(json.dumps(said))
-        if LEAVING.is_set() or not self.going.exists():
-            raise KeyboardInterrupt
+
+
+class _Listener:
+    """Whether the run is to stop."""
+
+    def __init__(self, going: Path):
+        self.going, self.looked = going, -LOOK_EVERY
+
+    def __call__(self) -> bool:
+        if (now := time.monotonic()) - self.looked >= LOOK_EVERY:
+            self.looked = now
+            return LEAVING.is_set() or not self.going.exists()
+        return LEAVING.is_set()
 
 
 class _OneThread:

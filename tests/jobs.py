@@ -99,7 +99,11 @@ class Raising(bt.Intervention):
 
     def project(self, context):
         if context.epoch == self.at:
-            raise ZeroDivisionError("a mistake\nin two lines")
+            mistake()
+
+
+def mistake() -> None:
+    raise ZeroDivisionError("a mistake\nin two lines")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -81,6 +81,10 @@ def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
         (["train", "--config"], "--config: got 'nothing'"),
         (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
         (["resume", "nowhere"], "nowhere"),
+        (["reproduce", "fig9"], "fig9"),
+        (["reproduce", "fig1", "--seeds", "0"], "seeds: got 0; accepted: a whole number of at least 1"),
+        (["reproduce", "fig1", "--workers", "0", "--smoke"], "workers: got 0"),
+        (["report", "--results", "nowhere"], "results: got 'nowhere'; accepted: a directory with results"),
     ],
 )
 def test_bad_input_is_one_line_on_the_error_stream(arguments, message, capsys):
@@ -164,6 +168,16 @@ def test_a_file_that_makes_no_sense_is_one_line(content, message, tmp_path, caps
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_figure_is_reproduced_and_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    smaller = ["--smoke", "--seeds", "1", "--epochs", "10", "--workers", "1"]
+    assert main(["reproduce", "fig1", *smaller, "--store", "runs here", "--out", "pages"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "pages" / "fig1.html")
+    assert len(list((tmp_path / "runs here").iterdir())) == 2
+    assert main(["report", "--results", "pages", "--out", "all.html"]) == 0
+    assert "Figure 1" in (tmp_path / "all.html").read_text(encoding="utf-8")
 
 
 def test_quickstart_shows_every_option_with_its_meaning(capsys):

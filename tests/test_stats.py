@@ -62,8 +62,8 @@ def contains(interval, value):
     ("given", "shown"),
     [
         (Estimate(1300, 1200, 1440), "1,300 [1,200, 1,440]"),
-        (Estimate(1300.4, 1200, None), "1,300 [1,200, not reached]"),
-        (Estimate(None, 10_000, None), "not reached [10,000, not reached]"),
+        (Estimate(1300.4, 1200, None), "1,300 [1,200, open]"),
+        (Estimate(None, 10_000, None), "not reached [10,000, open]"),
         (Estimate(None, None, None), "not reached"),
         (Estimate(99.97, 99.91, 999.6), "100 [99.9, 1,000]"),
         (Estimate(-0.98765, -1.2345, 0.0), "-0.988 [-1.23, 0]"),

@@ -12,6 +12,7 @@ from catalog import TASKS, model_of
 import bayesticket as bt
 from bayesticket.measures.structure import (
     DistributedMass,
+    InformativeMass,
     InformativeMassByPosition,
     KLToTarget,
     SeparabilityMargin,
@@ -287,3 +288,18 @@ def test_the_margin_is_refused_where_values_are_edited():
     with pytest.raises(bt.BayesticketError, match=r"SeparabilityMargin.*edits blocks\.0\.attn\.hook_v"):
         bt.measure(model, batch, SeparabilityMargin(), intervention=LargeValues())
     bt.measure(model, batch, SeparabilityMargin(), intervention=bt.FrozenAttention())  # moves attention, not values
+    model.hook_dict["blocks.0.attn.hook_v"].add_hook(lambda values, hook: 2 * values)
+    with pytest.raises(bt.BayesticketError, match=r"hooks of its own on blocks\.0\.attn\.hook_v"):
+        bt.measure(model, batch, SeparabilityMargin())
+
+
+@pytest.mark.parametrize(
+    ("measure", "name"),
+    [
+        (InformativeMass(), "informative_mass_mean"),
+        (InformativeMass("least"), "informative_mass_least"),
+        (InformativeMass("least", head=0), "informative_mass_least[head=0]"),
+    ],
+)
+def test_the_curve_of_informative_mass_says_which_and_where(measure, name):
+    assert measure.name == name

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,57 @@ def test_a_changed_configuration_is_another_run(store, threads, monkeypatch):
     assert len(list(store.iterdir())) == 8
 
 
+def damping(factor):
+    """A class of the user's, whose code holds what it does."""
+
+    @dataclass(frozen=True, eq=False, repr=False)
+    class Damping(bt.Intervention):
+        def project(self, context):
+            for weight in context.parameters.values():
+                weight.data.mul_(factor)
+
+    return Damping()
+
+
+def test_a_class_of_ones_own_that_was_changed_is_another_run(store, threads):
+    before = swept(store, {"damped": damping(0.9)}, executor=threads)
+    after = swept(store, {"damped": damping(0.5)}, executor=threads)
+    assert set(before["directory"].to_numpy().ravel()).isdisjoint(after["directory"].to_numpy().ravel())
+    assert not before["train_loss"].equals(after["train_loss"])
+    again = swept(store, {"damped": damping(0.9)}, executor=threads)
+    assert again.identical(before)
+    ticket = bt.find_ticket(after.run("damped", 0), 0.5)
+    with pytest.raises(bt.BayesticketError, match="a class that has been changed since"):
+        bt.retrain(after.run("damped", 0), ticket)  # the class of that name is the first again
+
+
+def test_equal_options_are_the_same_run(store, threads):
+    one = swept(store, {"kl": bt.KLPrior(strength=1)}, weight_decay=1, executor=threads)
+    other = swept(store, {"kl": bt.KLPrior(strength=1.0)}, weight_decay=1.0, executor=threads)
+    assert (one["directory"] == other["directory"]).all()
+
+
+def test_options_that_can_be_read_once_hold_for_every_run(store, threads):
+    runs = swept(store, seeds=np.arange(2), measures=iter([bt.AttentionEntropy()]), executor=threads)
+    assert not runs["attention_entropy"].sel(epoch=0).isnull().any()
+    assert_as_uninterrupted(runs, measures=(bt.AttentionEntropy(),))
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda runs: runs.times("other"), "intervention: got 'other'; accepted: 'none', 'kl'"),
+        (lambda runs: runs.run("kl", 9), "seed: got 9; accepted: 3, 1, 2"),
+        (lambda runs: runs.sel(intervention="kl").grok_epochs(), "without the axis 'intervention'.*runs.sel"),
+        (lambda runs: runs.isel(seed=0).run("kl", 3), "without the axis 'seed'"),
+        (lambda runs: runs[["train_loss"]].grok_epochs(), "a selection without test_accuracy"),
+    ],
+)
+def test_what_runs_cannot_tell_is_refused(runs, ask, said):
+    with pytest.raises(bt.BayesticketError, match=said):
+        ask(runs)
+
+
 def test_arms_that_are_the_same_are_trained_once(store, threads):
     arms = {"none": None, "empty": bt.Recipe(), "kl": ARMS["kl"]}
     runs = swept(store, arms, executor=threads)
@@ -248,7 +300,7 @@ def test_what_failed_is_named_the_rest_is_kept_and_calling_again_goes_on(store, 
         bt.BayesticketError, match=r"^raising, seed 0: ZeroDivisionError: .* \(and 1 more of 6 runs\); "
     ):
         swept(store, arms, executor=threads)
-    monkeypatch.setattr(Raising, "project", lambda self, context: None)
+    monkeypatch.setattr("jobs.mistake", lambda: None)
     runs = swept(store, arms, executor=threads)
     assert_as_uninterrupted(runs, arms)
     assert leftovers(store) == []

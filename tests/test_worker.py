@@ -25,7 +25,7 @@ from jobs import (
 
 import bayesticket as bt
 from bayesticket import files, worker
-from bayesticket.train import train_config
+from bayesticket.train import Training, train_config
 from bayesticket.worker import Job, Outcome, beside, train_job, train_pickled
 
 
@@ -43,6 +43,7 @@ def store(tmp_path: Path) -> Path:
 
 def stop_at(epoch: int, going: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes `going` away when that epoch is reported."""
+    monkeypatch.setattr(worker, "LOOK_EVERY", 0.0)
     report = worker._Reporter.__call__
 
     def reporting(self, reached, record):
@@ -77,6 +78,29 @@ def test_it_stops_with_a_checkpoint_when_it_is_told_to_and_goes_on_to_the_bit(st
     monkeypatch.setattr(worker._Reporter, "__call__", lambda self, reached, record: epochs.append(reached))
     assert train_job(job, going).kind == "complete"
     assert epochs[0] == epoch + 10, "it was begun again"
+    assert_as_uninterrupted(job)
+
+
+def test_it_stops_after_any_epoch_and_not_only_where_it_records(store, going, monkeypatch):
+    monkeypatch.setattr(worker, "LOOK_EVERY", 0.0)
+    take_epoch = Training.take_epoch
+
+    def taking(self):
+        take_epoch(self)
+        if self.epoch == 7:
+            going.unlink()
+
+    job = small_job(store, record_every=1000, checkpoint_every=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "take_epoch", taking)
+        assert train_job(job, going).kind == "stopped"
+    assert (job.store / "checkpoint.safetensors").exists()
+    going.touch()
+    taken = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "take_epoch", lambda self: (taken.append(self.epoch), take_epoch(self)))
+        assert train_job(job, going).kind == "complete"
+    assert taken[0] == 7, "it was begun again"
     assert_as_uninterrupted(job)
 
 

@@ -218,7 +218,8 @@ class KeyFrequencyCount(FourierMeasure):
 
     The shares are those of `FrequencyShares`. The literature picks key frequencies by eye off the spectrum of W_E, or
     as those that some neuron follows; this rule is the same for every p, and finds none in random weights. 0 until the
-    model chooses; a handful after grokking; more means that it adds by more waves at once. Costs what the shares cost.
+    model chooses; a handful after grokking; more means that it adds by more waves at once. No share exceeds 1, so that
+    there is never a key frequency where `⌊p/2⌋ ≤ above`, at p ≤ 7 by default. Costs what the shares cost.
     """
 
     of: Spectrum = "embed"

@@ -1,5 +1,6 @@
 """Structure: where attention sits, compared with where the task's information is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +14,9 @@ from bayesticket.errors import refuse, refuse_name, require_number
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.measures.capacity import class_margins
 from bayesticket.measures.explaining import bypasses_mlp, require_explainable
-from bayesticket.model import require_single_layer, value_table, values_of
+from bayesticket.model import own_hooks, require_single_layer, value_table, values_of
 from bayesticket.routing import Target, as_target, resolve
+from bayesticket.spec import changed
 from bayesticket.tasks import Examples, uniform_over
 
 
@@ -54,8 +56,8 @@ class InformativeMass(AttentionMeasure):
     @property
     def name(self) -> str:
         """The name of its curve."""
-        place = super().name.removeprefix("informative_mass").replace("of=least", "").replace("[]", "")
-        return f"informative_mass_{self.of}{place}"
+        fields = ",".join(f"{name}={value}" for name, value in changed(self) if name != "of")
+        return f"informative_mass_{self.of}" + (f"[{fields}]" if fields else "")
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean, or the least mass."""
@@ -243,6 +245,13 @@ _BEFORE_VALUES = ("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hoo
 """How the names of hook points end after whose editing the weights no longer say what the values are."""
 
 
+def _require_plain_values(what: str, names: Iterable[str]) -> None:
+    """Refuses hook points at which the values are changed."""
+    for name in names:
+        if name.endswith(_BEFORE_VALUES):
+            raise refuse("SeparabilityMargin", f"{what} {name}", "values made by the weights")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SeparabilityMargin(AttentionMeasure):
     """How far informative values stand out (Sec. 3.2, App. A.3): a vector of a distance and where it is attained.
@@ -267,6 +276,7 @@ class SeparabilityMargin(AttentionMeasure):
         """Refuses models of more than one plain layer, and sequences without distractors."""
         super().check(model, batch)
         require_single_layer(model, "SeparabilityMargin")
+        _require_plain_values("a model with hooks of its own on", own_hooks(model))
         if self.of == "centroid" and batch.informative.all(-1).any():
             raise refuse("SeparabilityMargin", "a sequence without distractors", "sequences with distractors")
 
@@ -277,9 +287,7 @@ class SeparabilityMargin(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, "entries"]:
         """The margin and where it is attained."""
-        changed = [name for name in seen.edited if name.endswith(_BEFORE_VALUES)]
-        if changed:
-            raise refuse("SeparabilityMargin", f"an intervention that edits {changed[0]}", "values made by the weights")
+        _require_plain_values("an intervention that edits", seen.edited)
         return self._centroid(seen) if self.of == "centroid" else self._raw(seen)
 
     def _centroid(self, seen: Observation) -> Float[Tensor, "4"]:

@@ -1,5 +1,6 @@
 """Figure 1: without any intervention, attention condenses, the gradient collapses, and accuracy rises late."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,7 +9,10 @@ import plotly.graph_objects as go
 
 from bayesticket.config import TrainConfig
 from bayesticket.paper.figure import (
+    CHANCE,
     LAYOUTS,
+    SHARES,
+    THRESHOLD,
     Claim,
     Curves,
     PaperFigure,
@@ -17,6 +21,7 @@ from bayesticket.paper.figure import (
     baseline,
     curves_of,
     first_epoch,
+    settled_epoch,
     verdict_of_share,
 )
 from bayesticket.phases import find_phases
@@ -24,9 +29,9 @@ from bayesticket.plot import ACCURACY, KL, MASS, PALETTE, Panel, add_band, finis
 from bayesticket.sweep import Runs
 
 CONDENSED = 0.1
-"""Attention has condensed when its divergence from the oracle is this share of what it was at the start."""
+"""Attention has condensed when its divergence from the oracle stays below this share of what it was at the start."""
 COLLAPSED = 10.0
-"""The gradient has collapsed when its median after memorising is this many times smaller than its peak before."""
+"""The gradient spikes by this factor from where it began, and has collapsed when it falls by as much."""
 
 
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
@@ -52,22 +57,25 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
 
 
 def judge(runs: Runs) -> list[Claim]:
-    """Both claims of the figure, and the phase between them, for each layout."""
-    return [claim for name in LAYOUTS for claim in (_condenses(runs, name), _collapses(runs, name), _rises(runs, name))]
+    """What comes before what, for each layout."""
+    parts = (_condenses, _waits, _collapses, _rises)
+    return [claim for name in LAYOUTS for claim in (part(name, list(curves_of(runs, name).values())) for part in parts)]
 
 
-def _condenses(runs: Runs, name: str) -> Claim:
-    condensed, risen = [], []
-    for curves in curves_of(runs, name).values():
-        kl = curves["kl_to_oracle"]
-        risen.append(first_epoch(curves["test_accuracy"] >= 0.5))
-        condensed.append(first_epoch(kl <= CONDENSED * kl.iloc[0]))
+def _condensed(curves: Curves) -> int | None:
+    kl = curves["kl_to_oracle"]
+    return settled_epoch(kl <= CONDENSED * kl.iloc[0])
+
+
+def _condenses(name: str, tables: Sequence[Curves]) -> Claim:
+    condensed = [_condensed(curves) for curves in tables]
+    risen = [first_epoch(curves["test_accuracy"] >= 0.5) for curves in tables]
     rose = [(first, then) for first, then in zip(condensed, risen, strict=True) if then is not None]
     before = [then - first for first, then in rose if first is not None and first < then]
     return Claim(
         f"Attention condenses before test accuracy rises ({name}).",
-        f"Of the runs whose test accuracy reaches 50%, the divergence from the oracle falls to {CONDENSED:.0%} of its "
-        "first value earlier: in all, reproduced; in half, partly. Undecided with fewer than three such runs.",
+        f"The divergence from the oracle falls to {CONDENSED:.0%} of its first value, and stays below, before test "
+        f"accuracy reaches 50%; of the runs that reach it. {SHARES}",
         f"{len(rose)} of {len(risen)} runs reached 50%, {_at(risen)}; "
         f"{sum(epoch is not None for epoch in condensed)} condensed, {_at(condensed)}; {len(before)} condensed before "
         "their accuracy rose" + (f", {across(before)} epochs earlier." if before else "."),
@@ -75,38 +83,55 @@ def _condenses(runs: Runs, name: str) -> Claim:
     )
 
 
-def _collapses(runs: Runs, name: str) -> Claim:
-    ratios = [_fall(curves) for curves in curves_of(runs, name).values()]
-    known = [ratio for ratio in ratios if ratio is not None]
-    fell = [ratio for ratio in known if ratio >= COLLAPSED]
+def _waits(name: str, tables: Sequence[Curves]) -> Claim:
+    condensed = [(curves, epoch) for curves in tables if (epoch := _condensed(curves)) is not None]
+    accuracies = [float(curves["test_accuracy"].loc[epoch]) for curves, epoch in condensed]
+    at_chance = sum(accuracy < CHANCE for accuracy in accuracies)
+    return Claim(
+        f"Test accuracy stays near chance until the divergence is small ({name}).",
+        f"When the divergence has fallen to {CONDENSED:.0%} of its first value for good, test accuracy is below "
+        f"{CHANCE:.0%}; of the runs where it falls so far. {SHARES}",
+        f"Below in {at_chance} of {len(accuracies)} runs; test accuracy then {across(accuracies, '.1%')}.",
+        verdict_of_share(at_chance, len(accuracies)),
+    )
+
+
+def _collapses(name: str, tables: Sequence[Curves]) -> Claim:
+    known = [ratios for curves in tables if (ratios := _spike(curves)) is not None]
+    fell = [ratios for ratios in known if min(ratios) >= COLLAPSED]
     return Claim(
         f"The attention's gradient spikes while memorising, then collapses ({name}).",
-        f"Its peak before memorising is at least {COLLAPSED:g} times its median from there until grokking (or the "
-        "end): in all runs that memorise, reproduced; in half, partly.",
-        f"In {len(fell)} of {len(known)} runs; peak over later median {across(known)}.",
+        f"Its peak before memorising is at least {COLLAPSED:g} times its first value, and {COLLAPSED:g} times its "
+        f"median from there until grokking (or the end); of the runs that memorise. {SHARES}",
+        f"In {len(fell)} of {len(known)} runs; peak over first value {across([rise for rise, _ in known])}, over later "
+        f"median {across([fall for _, fall in known])}.",
         verdict_of_share(len(fell), len(known)),
     )
 
 
-def _fall(curves: Curves) -> float | None:
-    memorised = first_epoch(curves["train_accuracy"] >= 0.99)
-    grokked = first_epoch(curves["test_accuracy"] >= 0.99)
+def _spike(curves: Curves) -> tuple[float, float] | None:
+    """The gradient's peak before memorising, as a multiple of its first value and of its median afterwards."""
+    memorised = first_epoch(curves["train_accuracy"] >= THRESHOLD)
     if memorised is None:
         return None
     gradient = curves["attention_gradient"]
-    end = int(gradient.index[-1]) if grokked is None else grokked
-    later = gradient.loc[memorised + 1 : end].median()
-    return float(gradient.loc[:memorised].max() / later) if later > 0 else None
+    grokked = first_epoch(curves["test_accuracy"] >= THRESHOLD) or int(gradient.index[-1])
+    peak, later = float(gradient.loc[:memorised].max()), float(gradient.loc[memorised + 1 : grokked].median())
+    return _times(peak, float(gradient.iloc[0])), _times(peak, later)
 
 
-def _rises(runs: Runs, name: str) -> Claim:
-    phases = [find_phases(pd.DataFrame(curves)) for curves in curves_of(runs, name).values()]
+def _times(number: float, other: float) -> float:
+    return number / other if other else math.inf
+
+
+def _rises(name: str, tables: Sequence[Curves]) -> Claim:
+    phases = [find_phases(pd.DataFrame(curves)) for curves in tables]
     grokked = [each for each in phases if each.grokked is not None]
     risen = [each for each in grokked if each.resurgence is not None]
     return Claim(
         f"Before grokking the gradient rises again and attention moves to the oracle, phase 3 ({name}).",
-        "The rule of bayesticket.phases finds a resurgence (the smoothed gradient doubles from its least, and the "
-        "divergence is half of what it was when memorised) in all grokked runs: reproduced; in half: partly.",
+        "The rule of bayesticket.phases finds a resurgence: the smoothed gradient doubles from its least, and the "
+        f"divergence is half of what it was when memorised; of the runs that grok. {SHARES}",
         f"{len(grokked)} of {len(phases)} runs grokked; resurgence in {len(risen)} of them, "
         f"{_at([each.resurgence for each in risen])}.",
         verdict_of_share(len(risen), len(grokked)),

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from bayesticket.config import TrainConfig
 from bayesticket.paper.figure import (
     LAYOUTS,
+    SHARES,
     Claim,
     Curves,
     PaperFigure,
@@ -22,10 +23,18 @@ from bayesticket.paper.figure import (
 from bayesticket.plot import PALETTE, Panel, add_band, finish_arms, stacked
 from bayesticket.sweep import Runs
 
-FORMS = {"loose": "loose, 2 R L √(2ℓ)", "global": "global", "local": "local", "measured": "measured gradient"}
+FORMS = {
+    "loose": "loose, 2 R L √(2ℓ)",
+    "unit": "the paper's, R = 1",
+    "global": "global",
+    "local": "local",
+    "measured": "measured gradient",
+}
 """The forms of the bound, from loose to tight, and what they are called in the picture."""
 ROUNDING = 1e-4
 """By how much a ratio may exceed 1 in single precision."""
+FAR = 10.0
+"""The gradient is far below its bound when it is this many times smaller."""
 
 
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
@@ -66,7 +75,7 @@ def _holds(tables: list[Curves]) -> Claim:
     largest = {link: max(curves[f"explaining_away[{link}]"].max() for curves in tables) for link in LINKS}
     records = sum(curves["explaining_away[loose]"].notna().sum() for curves in tables)
     holds: Literal["reproduced", "not reproduced"] = (
-        "reproduced" if max(largest.values()) <= 1 + ROUNDING else "not reproduced"
+        "reproduced" if all(ratio <= 1 + ROUNDING for ratio in largest.values()) else "not reproduced"
     )
     return Claim(
         "The measured gradient never exceeds the bound (Lemma 5.1).",
@@ -85,8 +94,8 @@ def _as_stated(tables: list[Curves]) -> Claim:
     n_below = sum(share == 0 for share in above)
     return Claim(
         "The bound as the paper states it, 2√2 L √ℓ for values of norm 1, holds as well.",
-        "The measured gradient, averaged over examples, is below it at every record of every run. The values are not "
-        "of norm 1, so nothing says that it must be.",
+        "The measured gradient, averaged over examples, is below it at every record of a run. (The values are not "
+        f"of norm 1, so nothing says that it must be.) {SHARES}",
         f"Below it throughout in {n_below} of {len(tables)} runs; the longest value in a run has norm "
         f"{across(radius, '.2f')}.",
         verdict_of_share(n_below, len(tables)),
@@ -100,12 +109,12 @@ def _is_far(tables: list[Curves]) -> Claim:
         memorised = first_epoch(curves["train_accuracy"] >= 0.99)
         if memorised is not None and gap.loc[memorised + 1 :].notna().any():
             gaps.append((float(gap.loc[:memorised].median()), float(gap.loc[memorised + 1 :].median())))
-    wider = [before < after for before, after in gaps]
+    wider = [before < after and after >= FAR for before, after in gaps]
     return Claim(
         "The gradient is far below the bound, most of all after memorising.",
-        "The median over records of bound/measured is larger after memorising than before: in all runs that memorise, "
-        "reproduced; in half, partly.",
-        f"Larger in {sum(wider)} of {len(gaps)} runs: before {across([gap[0] for gap in gaps])}, "
+        f"The median over records of bound/measured is at least {FAR:g} after memorising, and larger than before; of "
+        f"the runs that memorise. {SHARES}",
+        f"So in {sum(wider)} of {len(gaps)} runs: before {across([gap[0] for gap in gaps])}, "
         f"after {across([gap[1] for gap in gaps])}.",
         verdict_of_share(sum(wider), len(gaps)),
     )

@@ -12,12 +12,11 @@ from bayesticket.errors import require_integer
 from bayesticket.interventions import KLPrior, as_recipe
 from bayesticket.interventions.base import Intervention
 from bayesticket.measures import ExplainingAway
+from bayesticket.sweep import Configs, Runs
 from bayesticket.symbolic import ModularAddition
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-    from bayesticket.sweep import Runs
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "undecided"]
 LAYOUTS: Mapping[str, Literal["random", "constant"]] = {
@@ -26,6 +25,8 @@ LAYOUTS: Mapping[str, Literal["random", "constant"]] = {
 }
 THRESHOLD = 0.99
 """The test accuracy that counts as grokking; what the paper used is lost from our copy."""
+CHANCE = 0.05
+"""A test accuracy below this is called chance: five times what guessing one of 113 answers gives."""
 STRENGTH = 1.0
 """The strength of a prior where a figure is not about it."""
 
@@ -43,11 +44,6 @@ class Scale:
         for name, least in (("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)):
             require_integer(name, getattr(self, name), least=least)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it is the paper's."""
-        return self == Scale()
-
 
 SMOKE = Scale(seeds=2, epochs=60, p=7, record_every=10)
 """Enough to see that every figure can be made, and nothing else."""
@@ -55,16 +51,14 @@ SMOKE = Scale(seeds=2, epochs=60, p=7, record_every=10)
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper, the rule that decides on it, what was measured, and the verdict of the rule."""
+    """A claim, the rule that decides on it, what was measured, and the verdict of the rule."""
 
     said: str
     rule: str
     measured: str
     verdict: Verdict
-
-
-Configs = Mapping[tuple[str, int], TrainConfig]
-"""Configurations by the name of their arm and their seed."""
+    by: str = "the paper"
+    """Who claims it; "a control" where nobody does, and it is asked to test what the paper claims."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +71,11 @@ class PaperFigure:
     """What is run, in a few sentences."""
     arms: Callable[[Scale], Mapping[str, TrainConfig]]
     """The arms, by name; each is run with every seed."""
-    draw: Callable[["Runs"], Mapping[str, "go.Figure"]]
+    draw: Callable[[Runs], Mapping[str, "go.Figure"]]
     """The pictures, by caption."""
-    judge: Callable[["Runs"], Sequence[Claim]]
-    """The claims, and what the runs say about each."""
-    then: Callable[[Scale, "Runs"], Configs] | None = None
+    judge: Callable[[Runs], Sequence[Claim]]
+    """The claims, and what runs that were all trained to their end say about each; see `claims`."""
+    then: Callable[[Scale, Runs], Configs] | None = None
     """Runs that rest on what came out of the arms, such as tickets found in them."""
     notes: Sequence[str] = field(default=())
     """What a reader should know beside that."""
@@ -94,12 +88,26 @@ class PaperFigure:
             for name, config in self.arms(scale).items()
         }
 
+    def claims(self, runs: Runs) -> Sequence[Claim]:
+        """The claims and their verdicts; none where a run diverged, as it is no evidence for or against anything."""
+        diverged = diverged_runs(runs)
+        if not diverged:
+            return self.judge(runs)
+        return [
+            Claim(
+                f"All that is claimed in {self.name}.",
+                "A figure is judged where every run was trained to its end; else undecided.",
+                f"Diverged: {'; '.join(diverged)}.",
+                "undecided",
+            )
+        ]
+
 
 Curves = Mapping[str, pd.Series]
 """The curves of one run, by name, each labelled by epoch."""
 
 
-def curves_of(runs: "Runs", name: str) -> dict[int, Curves]:
+def curves_of(runs: Runs, name: str) -> dict[int, Curves]:
     """The curves of each run of an arm, by seed, as they were recorded."""
     tables = runs.sel(intervention=name)
     found: dict[int, Curves] = {}
@@ -110,38 +118,50 @@ def curves_of(runs: "Runs", name: str) -> dict[int, Curves]:
     return found
 
 
+def diverged_runs(runs: Runs) -> list[str]:
+    """The runs whose loss was no number any more, in words."""
+    return [
+        f"{arm}, seed {seed}, after {int(runs['trained'].sel(intervention=arm, seed=seed)):,} epochs"
+        for arm in runs["intervention"].to_numpy()
+        for seed in runs["seed"].to_numpy()
+        if runs["status"].sel(intervention=arm, seed=seed) == "failed"
+    ]
+
+
 def first_epoch(holds: pd.Series) -> int | None:
     """The first recorded epoch at which something holds, or None."""
     return int(holds.index.to_numpy()[holds.to_numpy().argmax()]) if holds.any() else None
 
 
-def verdict_of_share(n: int, of: int, *, least: int = 3) -> Verdict:
-    """All: reproduced; at least half: partly; fewer: not reproduced; undecided where there are too few to tell."""
-    if of < least:
+def settled_epoch(holds: pd.Series) -> int | None:
+    """The recorded epoch from which on something always holds, or None."""
+    fails = holds.index.to_numpy()[~holds.to_numpy(dtype=bool)]
+    later = holds.index.to_numpy()[holds.index.to_numpy() > fails[-1]] if len(fails) else holds.index.to_numpy()
+    return int(later[0]) if len(later) else None
+
+
+SHARES = "In all, reproduced; in at least half, partly; in fewer, not reproduced; with fewer than three, undecided."
+"""The rule of `verdict_of_share`, in words."""
+
+
+def verdict_of_share(n: int, of: int) -> Verdict:
+    """What follows from a claim holding in so many of these runs; see `SHARES`."""
+    if of < 3:
         return "undecided"
     return "reproduced" if n == of else "partly" if n >= of / 2 else "not reproduced"
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on a claim with several parts."""
-    if "undecided" in verdicts:
-        return "undecided"
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    return "partly"
-
-
 def across(values: Sequence[float | None], form: str = ",.0f") -> str:
-    """Median, least and largest of what each run gave, as text.
+    """Median of what each run gave, and from the least to the largest, as text.
 
     >>> across([1000, 3000, 2000]), across([])
-    ('2,000 (1,000 to 3,000)', 'none')
+    ('2,000 (from 1,000 to 3,000)', 'none')
     """
     known = [value for value in values if value is not None]
     if not known:
         return "none"
     low, middle, high = (format(value, form) for value in (min(known), median(known), max(known)))
-    return f"{middle} ({low} to {high})"
+    return f"{middle} (from {low} to {high})"
 
 
 # What several figures run -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from bayesticket.errors import refuse
 from bayesticket.files import require_path
 from bayesticket.page import Section, Table, write_page
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, across, curves_of
+from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, curves_of
 from bayesticket.paper.results import Results, read_results
 from bayesticket.serial import JSON
 from bayesticket.stats import median_time
@@ -26,8 +26,8 @@ VERDICTS = {
 
 def write_figure_page(figure: PaperFigure, results: Results, path: str | os.PathLike[str]) -> Path:
     """Writes the page of one figure; returns its path."""
-    claims = figure.judge(results.runs)
-    return write_page(path, figure.title, [*figure_sections("", figure, results, claims), *_how([results])])
+    sections = figure_sections("", figure, results, figure.claims(results.runs))
+    return write_page(path, figure.title, [*sections, *_how([results])])
 
 
 def write_report(
@@ -40,9 +40,10 @@ def write_report(
         raise refuse("results", str(directory), f"a directory with results, such as {NAMES[0]}.json")
     figures = [find_figure(name) for name in found]
     results = [read_results(place, name) for name in found]
-    claims = [figure.judge(result.runs) for figure, result in zip(figures, results, strict=True)]
+    claims = [figure.claims(result.runs) for figure, result in zip(figures, results, strict=True)]
+    missing = [name for name in NAMES if name not in found]
     sections = [
-        Section("", _abstract(claims, results)),
+        Section("", [*_abstract(claims, results), *([f"Not run: {', '.join(missing)}."] if missing else [])]),
         Section("Summary", [], summary_table(figures, claims)),
     ]
     for figure, result, judged in zip(figures, results, claims, strict=True):
@@ -56,6 +57,8 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
     headers = _distinct(results)
     return [
         f"{len(verdicts)} claims: {counts}. Each verdict follows from a rule that stands beside it; nobody chose it.",
+        "In square brackets are 95% intervals, “open” where the runs leave an end open; after “from” stand the least "
+        "and the largest of what the runs gave. A claim by “a control” is not the paper's: it tests one that is.",
         f"They rest on {len(headers)} different runs, {sum(int(h['epoch']) for h in headers):,} epochs in all.",  # type: ignore[arg-type]
     ]
 
@@ -63,24 +66,58 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
 def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Claim]]) -> Table:
     """Every claim with its verdict."""
     rows = [
-        [figure.title.partition(":")[0], claim.said, VERDICTS[claim.verdict]]
+        [figure.title.partition(":")[0], claim.said, claim.by, VERDICTS[claim.verdict]]
         for figure, judged in zip(figures, claims, strict=True)
         for claim in judged
     ]
-    return Table(("figure", "claim", "verdict"), rows, wordy=True)
+    return Table(("figure", "claim", "by", "verdict"), rows, wordy=True)
 
 
 def figure_sections(heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim]) -> list[Section]:
     """What was run, the pictures, the claims with their verdicts, and every arm in numbers."""
     pictures = figure.draw(results.runs)
-    rows = [[claim.said, VERDICTS[claim.verdict], claim.measured, claim.rule] for claim in claims]
+    rows = [[claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule] for claim in claims]
     return [
-        Section(heading, [figure.about, *figure.notes]),
+        Section(heading, [figure.about, *figure.notes, _scale(results)]),
         *(Section("", [caption], picture) for caption, picture in pictures.items()),
-        Section("", [], Table(("the paper claims", "verdict", "measured", "rule"), rows, wordy=True)),
+        Section("", [], Table(("claim", "by", "verdict", "measured", "rule"), rows, wordy=True)),
         Section("", ["Every arm in numbers; medians of grokking times are Kaplan and Meier's, with 95% intervals."],
                 arm_table(results)),
+        Section("", ["What the arms differ in; all else is at the end of the page."], differences(results)),
     ]  # fmt: skip
+
+
+def _scale(results: Results) -> str:
+    """How much was run, and whether it was as much as the paper's."""
+    configs = [header["config"] for header in results.headers.values()]
+    moduli, epochs = (sorted({each(config) for config in configs}) for each in (_modulus, _epochs))
+    seeds, full = results.runs.sizes["seed"], Scale()
+    said = f"{_listed(moduli, 'p = ')}, at most {_listed(epochs)} epochs, {seeds} seed{'s' if seeds > 1 else ''}."
+    if (moduli, epochs, seeds) == ([full.p], [full.epochs], full.seeds):
+        return said
+    return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {full.seeds} seeds)."
+
+
+def _modulus(config: JSON) -> int:
+    return int(config["task"]["p"])  # type: ignore[index,call-overload,arg-type]
+
+
+def _epochs(config: JSON) -> int:
+    return int(config["epochs"])  # type: ignore[index,call-overload,arg-type]
+
+
+def _listed(numbers: Sequence[int], before: str = "") -> str:
+    return before + " or ".join(f"{number:,}" for number in numbers)
+
+
+def differences(results: Results) -> Table:
+    """The settings in which the arms of a figure differ, each as in the arm's first run."""
+    first: dict[str, dict[str, JSON]] = {}
+    for (arm, _), header in results.headers.items():
+        first.setdefault(arm, header["config"])  # type: ignore[arg-type]
+    names = [name for name in next(iter(first.values())) if len({str(config[name]) for config in first.values()}) > 1]
+    rows = [[arm, *(_brief(config[name]) for name in names)] for arm, config in first.items()]
+    return Table(("arm", *names), rows, wordy=True)
 
 
 def arm_table(results: Results) -> Table:
@@ -139,7 +176,7 @@ def _distinct(results: Iterable[Results]) -> list[dict[str, JSON]]:
 
 def settings(headers: Sequence[Mapping[str, JSON]]) -> list[list[str]]:
     """What all runs have in common, and the versions they were made with; where they differ, the values there are."""
-    names = [name for name in headers[0]["config"] if name not in ("type", "intervention", "measures", "model")]  # type: ignore[union-attr]
+    names = [name for name in headers[0]["config"] if name not in ("type", "intervention")]  # type: ignore[union-attr]
     rows = [[name, _values(header["config"][name] for header in headers)] for name in names]  # type: ignore[index,call-overload]
     made = sorted({name for header in headers for name in header["made_with"]})  # type: ignore[union-attr]
     return rows + [[name, _values(header["made_with"].get(name, "–") for header in headers)] for name in made]  # type: ignore[union-attr]
@@ -151,6 +188,16 @@ def _values(given: Iterable[JSON]) -> str:
 
 
 def _brief(value: JSON) -> str:
-    if isinstance(value, dict):
-        return f"{value.get('type', '')}({', '.join(f'{k}={v}' for k, v in value.items() if k != 'type')})"
-    return str(value)
+    """A described value, as short as it can be told."""
+    if isinstance(value, list):
+        return ", ".join(map(_brief, value)) or "none"
+    if not isinstance(value, dict):
+        return str(value)
+    if value.get("type") == "Recipe":
+        return " + ".join(map(_brief, value["interventions"])) or "none"  # type: ignore[arg-type]
+    if value.get("type") == "HookedTransformer":
+        return "a model of its own"
+    if "type" not in value:
+        return f"{len(value)} tensors"
+    fields = ", ".join(f"{name}={_brief(entry)}" for name, entry in value.items() if name != "type")
+    return f"{value['type']}({fields})"

@@ -8,10 +8,10 @@ from pathlib import Path
 from bayesticket.errors import refuse
 from bayesticket.files import prepare_directory
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import Configs, PaperFigure, Scale
+from bayesticket.paper.figure import PaperFigure, Scale
 from bayesticket.paper.report import write_figure_page
-from bayesticket.paper.results import collect, write_results
-from bayesticket.sweep import Runs, sweep_configs
+from bayesticket.paper.results import collect, require_kept, write_results
+from bayesticket.sweep import Configs, Runs, sweep_configs
 
 
 def reproduce(
@@ -26,6 +26,8 @@ def reproduce(
 ) -> list[Path]:
     """Trains what the figures need and the store lacks, and writes a page and the data of each; returns the pages.
 
+    A page and data in `out` are replaced by those of the same runs, or of more; never by those of others.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as here:
     ...     pages = reproduce("fig1", scale=Scale(seeds=1, epochs=10, p=5), store=f"{here}/runs", out=f"{here}/out")
@@ -37,6 +39,8 @@ def reproduce(
     directory = prepare_directory("out", out)
 
     def train(stages: Sequence[Configs]) -> None:
+        for figure, stage in zip(chosen, stages, strict=True):
+            require_kept(stage, directory, figure.name)
         together = {
             (f"{figure.name}, {arm}", seed): config
             for figure, stage in zip(chosen, stages, strict=True)

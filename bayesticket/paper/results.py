@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayesticket.config import description_id
+from bayesticket.config import config_id, description_id
 from bayesticket.errors import refuse
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.run import Run, read_header
 from bayesticket.serial import JSON
-from bayesticket.sweep import Runs, assemble
+from bayesticket.sweep import Configs, Runs, assemble
 
 PRECISE = ("train_accuracy", "test_accuracy")
 """Curves that are kept in double precision, since thresholds are read off them."""
@@ -49,6 +50,19 @@ def collect(runs: Runs) -> Results:
     return Results(runs, {key: read_header(place) for key, place in places.items()})
 
 
+def require_kept(configs: Configs, directory: Path, name: str) -> None:
+    """Refuses a directory with results of runs of these arms that are not among the configurations."""
+    path = directory / f"{name}.json"
+    if not path.exists():
+        return
+    with reading(path):
+        there = {(each["arm"], each["seed"]): description_id(each["config"]) for each in read_json(path)["runs"]}
+    arms, given = {arm for arm, _ in configs}, {key: config_id(config) for key, config in configs.items()}
+    for (arm, seed), run in there.items():
+        if arm in arms and given.get((arm, seed)) != run:
+            raise refuse("out", f"{str(directory)!r}, where {name} has another run “{arm}”, seed {seed}", "another one")
+
+
 def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
     """Writes `name.parquet`, the curves, and `name.json`, how they were made; returns both paths."""
     place = prepare_directory("directory", directory)
@@ -74,7 +88,8 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
         headers = {(entry.pop("arm"), entry.pop("seed")): entry for entry in listed["runs"]}
     with reading(place / f"{name}.parquet"):
         table = pd.read_parquet(place / f"{name}.parquet")
-        by_run = dict(iter(table.groupby(["intervention", "seed"], observed=True)))
+        by_run = defaultdict(lambda: table.iloc[:0])  # nothing is there of a run that diverged at once
+        by_run |= iter(table.groupby(["intervention", "seed"], observed=True))
         runs = {key: _run_of(by_run[key], header) for key, header in headers.items()}
     arms, seeds = (list(dict.fromkeys(key[place] for key in headers)) for place in (0, 1))
     if len(runs) != len(arms) * len(seeds):

@@ -1,16 +1,31 @@
-"""Grokking times of arms: as dots, in words, and one against another; runs that never grokked are among them."""
+"""When arms grok: as curves, as dots, in words, and one against another; runs that never grokked are among them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import plotly.graph_objects as go
 
 from bayesticket.paper.figure import Verdict
-from bayesticket.plot import INK, PALETTE, TEMPLATE
-from bayesticket.stats import Estimate, Times, compare, median_time
+from bayesticket.plot import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
+from bayesticket.stats import Times, compare, excess, median_time
+from bayesticket.sweep import Runs
 
 SIGNIFICANT = 0.05
 """The p below which a log-rank test decides."""
+DOTS = "A dot is a run that grokked; a triangle one that had not when training ended; the bar is the median."
+BANDS = "Test accuracy through training; median and quartiles over seeds."
+
+
+def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
+    """Test accuracy of some arms through training, median and quartiles over seeds."""
+    panels = [replace(ACCURACY, title="test accuracy")]
+    figure = stacked(panels, panel_height=300)
+    for colour, name in zip(cycle(PALETTE), names, strict=False):
+        add_band(figure, runs, name, "test_accuracy", panel=1, colour=colour)
+    finish_arms(figure, panels, int(runs["trained"].max()))
+    return figure
 
 
 def plot_times(arms: Mapping[str, Times]) -> go.Figure:
@@ -41,11 +56,7 @@ def earlier(first: Times, second: Times) -> Verdict:
     """Whether one arm groks earlier than another, by a log-rank test."""
     if compare(first, second) >= SIGNIFICANT:
         return "undecided"
-    return "reproduced" if _rank(median_time(first)) < _rank(median_time(second)) else "not reproduced"
-
-
-def _rank(median: Estimate) -> float:
-    return np.inf if median.value is None else median.value
+    return "reproduced" if excess(first, second) > 0 else "not reproduced"
 
 
 def share(times: Times) -> str:

@@ -71,6 +71,23 @@ def test_every_arm_comes_with_every_seed(tmp_path: Path, names: list, said: str)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("configs", "said"),
+    [
+        (None, "configs: got None; accepted: TrainConfig objects by arm and seed"),
+        ([TrainConfig()], "configs: got"),
+        ({"a": TrainConfig()}, "configs: got 'a'"),
+        ({("a", 0): 1}, "configs[('a', 0)]: got 1; accepted: TrainConfig objects"),
+        ({("a", 0): TrainConfig(seed=7)}, "configs[('a', 0)].seed: got 7; accepted: 0, as its key says"),
+    ],
+)
+def test_what_is_no_grid_of_configurations_is_refused(configs, said, tmp_path):
+    with pytest.raises(bt.BayesticketError) as caught:
+        sweep_configs(configs, store=tmp_path / "store")
+    assert said in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_input_is_refused_also_where_nothing_is_left_to_train(tmp_path: Path):
     with ThreadPoolExecutor(1) as executor:
         runs = sweep(TASK, store=tmp_path / "store", executor=executor, **GOOD)
@@ -79,8 +96,10 @@ def test_bad_input_is_refused_also_where_nothing_is_left_to_train(tmp_path: Path
             sweep(TASK, store=tmp_path / "store", **GOOD | options)
     with pytest.raises(bt.BayesticketError, match=r"^intervention: got 'nnoe'; accepted: 'none'\. Closest: 'none'$"):
         runs.run("nnoe", 0)
-    with pytest.raises(bt.BayesticketError, match=r"^seed: got 3; accepted: '0'$"):
+    with pytest.raises(bt.BayesticketError, match=r"^seed: got 3; accepted: 0$"):
         runs.run("none", 3)
+    with pytest.raises(bt.BayesticketError, match=r"^intervention: got \['none'\]; accepted: 'none'$"):
+        runs.times(["none"])
     for threshold in (0, "all", None):
         with pytest.raises(bt.BayesticketError, match=r"^threshold: got "):
             runs.grok_epochs(threshold)
