@@ -1,8 +1,10 @@
 """The paper's figures: verdicts follow the rules whatever the data, and results survive being written down."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -388,6 +390,18 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
         assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
         reproduce("fig1", scale=replace(TINY, seeds=3), executor=executor, **places)
     assert read_results(tmp_path / "out", "fig1").runs.sizes["seed"] == 3
+
+
+def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatch):
+    page = (Path(__file__).parent.parent / "docs" / "figures.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    code = code.replace("Scale(seeds=3)", "tiny").replace('store="runs/"', 'store="runs/", executor=executor')
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(2) as executor:
+        exec(compile(code, "figures.md", "exec"), {"__name__": "__main__", "tiny": TINY, "executor": executor})
+    shown = Path("late.html").read_text(encoding="utf-8")
+    assert "A late prior still ends the plateau." in shown
+    assert "That is not the paper&#x27;s scale" in shown
 
 
 @pytest.mark.parametrize(("given", "said"), [("fig9", "fig5"), ([], "one or several"), (["fig1", "x"], "fig1")])

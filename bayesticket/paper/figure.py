@@ -154,14 +154,14 @@ def verdict_of_share(n: int, of: int) -> Verdict:
 def across(values: Sequence[float | None], form: str = ",.0f") -> str:
     """Median of what each run gave, and from the least to the largest, as text.
 
-    >>> across([1000, 3000, 2000]), across([])
-    ('2,000 (from 1,000 to 3,000)', 'none')
+    >>> across([1000, 3000, 2000]), across([1000, 1000]), across([])
+    ('2,000 (from 1,000 to 3,000)', '1,000', 'none')
     """
     known = [value for value in values if value is not None]
     if not known:
         return "none"
     low, middle, high = (format(value, form) for value in (min(known), median(known), max(known)))
-    return f"{middle} (from {low} to {high})"
+    return middle if low == high else f"{middle} (from {low} to {high})"
 
 
 # What several figures run -----------------------------------------------------------------------------------------
