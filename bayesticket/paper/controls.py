@@ -7,7 +7,18 @@ import plotly.graph_objects as go
 from bayesticket.config import TrainConfig
 from bayesticket.interventions import FrozenAttention, GradientNoise, KLPrior
 from bayesticket.interventions.base import Intervention
-from bayesticket.paper.figure import STRENGTH, THRESHOLD, Claim, PaperFigure, Scale, Verdict, arm, baseline, with_prior
+from bayesticket.paper.figure import (
+    STRENGTH,
+    THRESHOLD,
+    Claim,
+    PaperFigure,
+    Scale,
+    Verdict,
+    arm,
+    at_both_thresholds,
+    baseline,
+    with_prior,
+)
 from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share
 from bayesticket.routing import Permuted
 from bayesticket.stats import Times, compare
@@ -45,20 +56,20 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times by arm, and accuracy through training."""
     return {
-        DOTS: plot_times(_times(runs)),
+        DOTS: plot_times(_times(runs, THRESHOLD)),
         BANDS: plot_accuracy(runs, (NONE, ORACLE, *LIVE, *FROZEN)),
         "The same under SGD.": plot_accuracy(runs, (SGD_NONE, SGD_ORACLE)),
     }
 
 
-def judge(runs: Runs) -> list[Claim]:
+def judge_at(runs: Runs, threshold: float) -> list[Claim]:
     """Whether it is the structure, whether gradient is needed at all, and whether it is Adam."""
-    times = _times(runs)
+    times = _times(runs, threshold)
     return [_structure(times), _frozen(times), _sgd(runs, times)]
 
 
-def _times(runs: Runs) -> dict[str, Times]:
-    return {str(name): runs.times(str(name), THRESHOLD) for name in runs["intervention"].to_numpy()}
+def _times(runs: Runs, threshold: float) -> dict[str, Times]:
+    return {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
 
 
 def _structure(times: Mapping[str, Times]) -> Claim:
@@ -117,7 +128,7 @@ FIGURE = PaperFigure(
     "then attention frozen, which has no gradient at all; then SGD (learning rate 0.5, momentum 0.9) for AdamW.",
     arms,
     draw,
-    judge,
+    at_both_thresholds(judge_at),
     notes=(
         "The paper has none of these; what it claims of the prior is read as a claim about its structure.",
         "Toward a wrong or a permuted target, attention leaves the operands, so that such a run may fail for want of "

@@ -15,6 +15,7 @@ from bayesticket.paper.figure import (
     Scale,
     Verdict,
     arm,
+    at_both_thresholds,
     baseline,
 )
 from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share
@@ -68,9 +69,9 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     }
 
 
-def judge(runs: Runs) -> list[Claim]:
+def judge_at(runs: Runs, threshold: float) -> list[Claim]:
     """Whether the Bayesian ticket matches the lottery ticket, what the halves do, and whether it is a ticket at all."""
-    times = {str(name): runs.times(str(name), THRESHOLD) for name in runs["intervention"].to_numpy()}
+    times = {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
     more_than = "The lottery ticket is more than"
     return [
         _matches("The Bayesian ticket matches or outperforms the lottery ticket on fresh weights.", times, TRANSFER),
@@ -144,6 +145,6 @@ FIGURE = PaperFigure(
     "scaled to the norm that the ticket leaves.",
     arms,
     draw,
-    judge,
+    at_both_thresholds(judge_at),
     then,
 )

@@ -25,6 +25,8 @@ LAYOUTS: Mapping[str, Literal["random", "constant"]] = {
 }
 THRESHOLD = 0.99
 """The test accuracy that counts as grokking; what the paper used is lost from our copy."""
+OTHER_THRESHOLD = 0.95
+"""Another that might; what is claimed of grokking times must hold at both."""
 CHANCE = 0.05
 """A test accuracy below this is called chance: five times what guessing one of 113 answers gives."""
 STRENGTH = 1.0
@@ -138,6 +140,27 @@ def settled_epoch(holds: pd.Series) -> int | None:
     fails = holds.index.to_numpy()[~holds.to_numpy(dtype=bool)]
     later = holds.index.to_numpy()[holds.index.to_numpy() > fails[-1]] if len(fails) else holds.index.to_numpy()
     return int(later[0]) if len(later) else None
+
+
+def at_both_thresholds(judge_at: Callable[[Runs, float], Sequence[Claim]]) -> Callable[[Runs], Sequence[Claim]]:
+    """Judges at either test accuracy that might count as grokking, and decides where both agree."""
+
+    def judge(runs: Runs) -> list[Claim]:
+        at_one, at_other = (judge_at(runs, threshold) for threshold in (THRESHOLD, OTHER_THRESHOLD))
+        return [_merged(one, other) for one, other in zip(at_one, at_other, strict=True)]
+
+    return judge
+
+
+def _merged(one: Claim, other: Claim) -> Claim:
+    return replace(
+        one,
+        rule=f"{one.rule} So at {THRESHOLD:.0%} test accuracy and at {OTHER_THRESHOLD:.0%}, as the paper's threshold "
+        "is lost; where these disagree, undecided.",
+        measured=f"At {THRESHOLD:.0%} ({one.verdict}): {one.measured} At {OTHER_THRESHOLD:.0%} ({other.verdict}): "
+        f"{other.measured}",
+        verdict=one.verdict if one.verdict == other.verdict else "undecided",
+    )
 
 
 SHARES = "In all, reproduced; in at least half, partly; in fewer, not reproduced; with fewer than three, undecided."

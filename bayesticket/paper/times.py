@@ -20,7 +20,7 @@ BANDS = "Test accuracy through training; median and quartiles over seeds."
 
 def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     """Test accuracy of some arms through training, median and quartiles over seeds."""
-    panels = [replace(ACCURACY, title="test accuracy")]
+    panels = [replace(ACCURACY, title="")]  # the room is for the names of the arms
     figure = stacked(panels, panel_height=300)
     for colour, name in zip(cycle(PALETTE), names, strict=False):
         add_band(figure, runs, name, "test_accuracy", panel=1, colour=colour)
