@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import bayesticket as bt
-from bayesticket.config import TrainConfig, config_id
+from bayesticket.config import TrainConfig, config_id, description_id
 from bayesticket.paper import NAMES, controls, fig1, fig2, fig3, fig4, fig5, find_figure
-from bayesticket.paper.figure import Claim, Scale, across, first_epoch, settled_epoch, verdict_of_share
+from bayesticket.paper.figure import Claim, Scale, across, diverged_runs, first_epoch, settled_epoch, verdict_of_share
 from bayesticket.paper.report import arm_table, settings, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
 from bayesticket.paper.results import Results, read_results, write_results
@@ -393,6 +393,17 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
         assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
         reproduce("fig1", scale=replace(TINY, seeds=3), executor=executor, **places)
     assert read_results(tmp_path / "out", "fig1").runs.sizes["seed"] == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
+    kept = read_results(Path(__file__).parent.parent / "docs" / "results", name)
+    ids = {key: description_id(header["config"]) for key, header in kept.headers.items()}
+    first = {key: config_id(config) for key, config in find_figure(name).configs(Scale()).items()}
+    assert {key: ids[key] for key in first} == first, "the figure has changed since"
+    assert (kept.runs.sizes["seed"], diverged_runs(kept.runs)) == (5, [])
+    grokked, ended = kept.runs.grok_epochs().to_numpy(na_value=np.inf), kept.runs["trained"].to_numpy()
+    assert ((ended == 10_000) | (ended >= grokked + 200)).all(), "every run was trained to its end"
 
 
 def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatch):
