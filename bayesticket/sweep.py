@@ -73,6 +73,8 @@ def sweep(
             raise refuse_name("option", name, known)
     if options.get("model", ...) is None:
         del options["model"]
+    if isinstance(measures := options.get("measures"), Iterable):
+        options["measures"] = tuple(measures)
     common = TrainConfig(task=task, **options)  # type: ignore[arg-type]
     configs = {
         (name, seed): replace(common, intervention=recipe, seed=seed)

@@ -274,7 +274,7 @@ def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end
     error = failures(outcomes)
     assert str(error) == (
         "broken 10: ZeroDivisionError: a mistake in two lines (and 1 more of 5 runs); "
-        "what was trained is kept, call the same again to go on"
+        "what was saved is kept, call the same again to go on"
     )
     assert 'raise ZeroDivisionError("a mistake' in error.__notes__[0]
     assert failures({name: outcomes[name] for name in ("spoiled", "seed 0")}) is None

@@ -169,7 +169,7 @@ class TestQuickstart:
             return in_this_process(jobs, workers=workers, progress=progress)
 
         monkeypatch.setattr(module, "train_jobs", fail)
-        with pytest.raises(BayesticketError, match=r"^KL to the oracle: the disk is full; what was trained is kept"):
+        with pytest.raises(BayesticketError, match=r"^KL to the oracle: the disk is full; what was saved is kept"):
             quickstart(tmp_path, epochs=10, p=5)
         assert not (tmp_path / "index.html").exists()
         monkeypatch.setattr(module, "train_jobs", train)
