@@ -5,16 +5,15 @@
 """
 
 import dataclasses
-import hashlib
 import inspect
 from collections.abc import Mapping
-from types import CellType, CodeType, FunctionType
 
 import torch
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.hashes import code_hash, tensor_hash
 from bayesticket.model import describe_model, rebuild_model
 from bayesticket.spec import Spec, field_names
 
@@ -101,49 +100,3 @@ def _find_tensor(key: str, tensors: Mapping[str, Tensor]) -> Tensor:
     if key not in tensors:
         raise refuse("tensor", key, "a tensor that is stored beside the description")
     return tensors[key]
-
-
-def code_hash(kind: type) -> str:
-    """A short hash of the methods and constants of a class and its bases, without those of this library.
-
-    Comments and layout do not count; nor does what the methods call elsewhere.
-    """
-    own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in _NOT_OWN]
-    written = [(name, _code(member)) for each in own for name, member in sorted(vars(each).items()) if _counts(name)]
-    return hashlib.sha256(repr(written).encode()).hexdigest()[:8] if own else ""
-
-
-_NOT_OWN = (__package__, "abc", "builtins", "typing")
-
-
-def _counts(name: str) -> bool:
-    return not (name.startswith("__") and name.endswith("__")) or name == "__post_init__"
-
-
-def _code(value: object) -> object:
-    """What a function does, or a constant is, as something whose text is the same in every process."""
-    value = getattr(value, "__wrapped__", getattr(value, "__func__", getattr(value, "fget", value)))
-    if isinstance(value, FunctionType):
-        inside = [_code(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
-        return [_code(value.__code__), inside, _code(value.__defaults__), _code(value.__kwdefaults__)]
-    if isinstance(value, CodeType):
-        return [value.co_code.hex(), value.co_names, [_code(constant) for constant in value.co_consts]]
-    if isinstance(value, set | frozenset):
-        return sorted(repr(_code(entry)) for entry in value)
-    if isinstance(value, tuple | list):
-        return [_code(entry) for entry in value]
-    return repr(value) if isinstance(value, bool | int | float | complex | str | bytes) else type(value).__name__
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
-
-
-def tensor_hash(tensor: Tensor) -> str:
-    """A short hash of a tensor's dtype, shape and content."""
-    content = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-    return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + content).hexdigest()[:16]

@@ -102,7 +102,7 @@ def _collapses(name: str, tables: Sequence[Curves]) -> Claim:
     return Claim(
         f"The attention's gradient spikes while memorising, then collapses ({name}).",
         f"Its peak before memorising is at least {COLLAPSED:g} times its first value, and {COLLAPSED:g} times its "
-        f"median from there until grokking (or the end); of the runs that memorise. {SHARES}",
+        f"median from there until grokking (or the end); of the runs that memorise before that. {SHARES}",
         f"In {len(fell)} of {len(known)} runs; peak over first value {across([rise for rise, _ in known])}, over later "
         f"median {across([fall for _, fall in known])}.",
         verdict_of_share(len(fell), len(known)),
@@ -112,11 +112,12 @@ def _collapses(name: str, tables: Sequence[Curves]) -> Claim:
 def _spike(curves: Curves) -> tuple[float, float] | None:
     """The gradient's peak before memorising, as a multiple of its first value and of its median afterwards."""
     memorised = first_epoch(curves["train_accuracy"] >= THRESHOLD)
-    if memorised is None:
-        return None
     gradient = curves["attention_gradient"]
-    grokked = first_epoch(curves["test_accuracy"] >= THRESHOLD) or int(gradient.index[-1])
-    peak, later = float(gradient.loc[:memorised].max()), float(gradient.loc[memorised + 1 : grokked].median())
+    grokked = first_epoch(curves["test_accuracy"] >= THRESHOLD)
+    end = int(gradient.index[-1]) if grokked is None else grokked
+    if memorised is None or memorised >= end:
+        return None
+    peak, later = float(gradient.loc[:memorised].max()), float(gradient.loc[memorised + 1 : end].median())
     return _times(peak, float(gradient.iloc[0])), _times(peak, later)
 
 

@@ -81,6 +81,9 @@ def judge_at(runs: Runs, threshold: float) -> list[Claim]:
                "Minegishi et al., after the paper"),
         _beats(f"{more_than} sparsity: it groks earlier than a random mask.", times, LOTTERY, RANDOM),
         _beats(f"{more_than} a smaller norm: it groks earlier than dense weights of its norm.", times, LOTTERY, NORM),
+        _beats("Sparsity alone helps: a random mask groks earlier than the dense model.", times, RANDOM, DENSE),
+        _beats("A smaller norm alone helps: dense weights of that norm grok earlier than the dense model.", times,
+               NORM, DENSE),
         _beats("The Bayesian ticket groks earlier than the dense model.", times, BAYES, DENSE),
     ]  # fmt: skip
 

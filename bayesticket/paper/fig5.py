@@ -112,9 +112,9 @@ def _is_far(tables: list[Curves]) -> Claim:
     wider = [before < after and after >= FAR for before, after in gaps]
     return Claim(
         "The gradient is far below the bound, most of all after memorising.",
-        f"The median over records of bound/measured is at least {FAR:g} after memorising, and larger than before; of "
-        f"the runs that memorise. {SHARES}",
-        f"So in {sum(wider)} of {len(gaps)} runs: before {across([gap[0] for gap in gaps])}, "
+        f"The median over records of bound/measured, of the loosest form with the measured R, is at least {FAR:g} "
+        f"after memorising, and larger than before; of the runs that memorise. {SHARES}",
+        f"So in {sum(wider)} of {len(gaps)} runs, of the loosest form: before {across([gap[0] for gap in gaps])}, "
         f"after {across([gap[1] for gap in gaps])}.",
         verdict_of_share(sum(wider), len(gaps)),
     )

@@ -1,4 +1,4 @@
-"""What a figure of the paper is: runs, a picture, the paper's claims, and what was found by rules stated beforehand."""
+"""What a figure of the paper is: runs, a picture, the paper's claims, and what was found by rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -56,7 +56,7 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
     headers = _distinct(results)
     return [
-        f"{len(verdicts)} claims: {counts}. Each verdict follows from a rule that stands beside it; nobody chose it.",
+        f"{len(verdicts)} claims: {counts}. Each verdict follows from the rule that stands beside it.",
         "In square brackets are 95% intervals, “open” where the runs leave an end open; after “from” stand the least "
         "and the largest of what the runs gave. A claim by “a control” is not the paper's: it tests one that is.",
         f"They rest on {len(headers)} different runs, {sum(int(h['epoch']) for h in headers):,} epochs in all.",  # type: ignore[arg-type]
@@ -160,7 +160,7 @@ def _how(results: Sequence[Results]) -> list[Section]:
     seconds = sum(float(header["seconds"]) for header in headers)  # type: ignore[arg-type]
     times = (
         f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
-        f"two at a time that is {seconds / 7200:.2f} hours on two cores."
+        f"two at a time that is {seconds / 7200:.2f} hours on two cores, longer where something else used them as well."
     )
     return [
         Section("How it was made", [times], Table(("setting", "value"), settings(headers), wordy=True)),

@@ -39,8 +39,6 @@ def reproduce(
     directory = prepare_directory("out", out)
 
     def train(stages: Sequence[Configs]) -> None:
-        for figure, stage in zip(chosen, stages, strict=True):
-            require_kept(stage, directory, figure.name)
         together = {
             (f"{figure.name}, {arm}", seed): config
             for figure, stage in zip(chosen, stages, strict=True)
@@ -50,15 +48,20 @@ def reproduce(
             sweep_configs(together, store=store, executor=executor, workers=workers, progress=progress)
 
     first = [figure.configs(scale) for figure in chosen]
+    for figure, configs in zip(chosen, first, strict=True):
+        require_kept(configs, directory, figure.name, all_arms=figure.then is None)
     train(first)
     further = [
         {} if figure.then is None else figure.then(scale, sweep_configs(stage, store=store))
         for figure, stage in zip(chosen, first, strict=True)
     ]
+    whole = [{**before, **after} for before, after in zip(first, further, strict=True)]
+    for figure, configs in zip(chosen, whole, strict=True):
+        require_kept(configs, directory, figure.name, all_arms=True)
     train(further)
     return [
-        _write(figure, sweep_configs({**before, **after}, store=store), directory)
-        for figure, before, after in zip(chosen, first, further, strict=True)
+        _write(figure, sweep_configs(configs, store=store), directory)
+        for figure, configs in zip(chosen, whole, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bayesticket.config import config_id, description_id
-from bayesticket.errors import refuse
+from bayesticket.errors import BayesticketError, refuse
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.run import Run, read_header
 from bayesticket.serial import JSON
@@ -50,8 +50,8 @@ def collect(runs: Runs) -> Results:
     return Results(runs, {key: read_header(place) for key, place in places.items()})
 
 
-def require_kept(configs: Configs, directory: Path, name: str) -> None:
-    """Refuses a directory with results of runs of these arms that are not among the configurations."""
+def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool) -> None:
+    """Refuses a directory with results of runs that are not among these, of these arms alone or of all."""
     path = directory / f"{name}.json"
     if not path.exists():
         return
@@ -59,8 +59,11 @@ def require_kept(configs: Configs, directory: Path, name: str) -> None:
         there = {(each["arm"], each["seed"]): description_id(each["config"]) for each in read_json(path)["runs"]}
     arms, given = {arm for arm, _ in configs}, {key: config_id(config) for key, config in configs.items()}
     for (arm, seed), run in there.items():
-        if arm in arms and given.get((arm, seed)) != run:
-            raise refuse("out", f"{str(directory)!r}, where {name} has another run “{arm}”, seed {seed}", "another one")
+        if (all_arms or arm in arms) and given.get((arm, seed)) != run:
+            raise BayesticketError(
+                f"out: {directory} has results of {name} that would be lost: of “{arm}”, seed {seed}, as it is not run "
+                "now; accepted: another directory"
+            )
 
 
 def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
@@ -85,7 +88,11 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     path = place / f"{name}.json"
     listed = read_json(path)
     with reading(path):
-        headers = {(entry.pop("arm"), entry.pop("seed")): entry for entry in listed["runs"]}
+        headers = {(entry.pop("arm"), entry.pop("seed")): _whole(entry) for entry in listed["runs"]}
+    if not headers:
+        raise refuse(str(path), "no runs", "at least one")
+    if not (place / f"{name}.parquet").is_file():
+        raise refuse("results", str(place), f"a directory with {name}.parquet beside {name}.json")
     with reading(place / f"{name}.parquet"):
         table = pd.read_parquet(place / f"{name}.parquet")
         by_run = defaultdict(lambda: table.iloc[:0])  # nothing is there of a run that diverged at once
@@ -95,6 +102,12 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     if len(runs) != len(arms) * len(seeds):
         raise refuse(str(path), f"{len(runs)} runs", f"{len(arms)} arms with {len(seeds)} seeds each")
     return Results(assemble(runs, arms, seeds), headers)
+
+
+def _whole(header: dict[str, JSON]) -> dict[str, JSON]:
+    for name in ("config", "epoch", "status", "seconds", "made_with"):
+        header[name]  # a KeyError where it is not there
+    return header
 
 
 def _run_of(rows: pd.DataFrame, header: dict) -> Run:
