@@ -13,9 +13,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from bayesticket.errors import BayesticketError, refuse
-from bayesticket.measures import StructuralCondition
+from bayesticket.measures import KeyFrequencyCount, StructuralCondition
 from bayesticket.page import Section, write_page
 from bayesticket.panels import Curve, Row, draw, phases_of, untitled
+from bayesticket.phases import WINDOW
 from bayesticket.plot import ACCURACY, INK, KL, MASS, PALETTE, TEST, TRAIN, Panel, label_of
 from bayesticket.run import Run
 
@@ -150,13 +151,9 @@ def _bounds_rows(run: Run) -> list[Row]:
     return [Row(Panel(title, log=True), curves, height=400), _accuracy(run)]
 
 
-_WINDOW = 11
-"""Records over which `bayesticket.phases` takes the median of the gradient."""
-
-
 def _gradient_rows(run: Run) -> list[Row]:
     recorded = _lines(run, "attention_gradient", "recorded", "#D9A3C6", width=1.2)
-    smooth = _lines(run, "attention_gradient", f"median of {_WINDOW} records", "#A8508A", "smooth", width=2.6)
+    smooth = _lines(run, "attention_gradient", f"median of {WINDOW} records", "#A8508A", "smooth", width=2.6)
     divergence = _recorded(run, Curve("kl_to_oracle", "KL", GREEN, in_legend=False))
     return [
         Row(Panel("gradient of the task loss in the attention, ‖∂L/∂M‖", log=True), [*recorded, *smooth], height=260),
@@ -269,8 +266,6 @@ def _capacity_rows(run: Run) -> list[Row]:
 
 # Frequencies ------------------------------------------------------------------------------------------------------
 
-KEY = 3.0
-"""How many times the even share a frequency has at least at the end to be drawn by name, as in `KeyFrequencyCount`."""
 _PALE = "#B4B4B4"
 
 
@@ -302,7 +297,7 @@ def _frequency_rows(run: Run) -> list[Row]:
 def _frequencies(run: Run, columns: Mapping[str, str]) -> list[Curve]:
     """The frequencies that are key at the end, the largest by name; the others thin and grey, beneath them."""
     last = run.curves[list(columns.values())].ffill().iloc[-1].sort_values(ascending=False)
-    keys = [column for column in last.index if last[column] * len(last) > KEY]
+    keys = [column for column in last.index if last[column] * len(last) > KeyFrequencyCount.above]
     colours = dict(zip(keys, _COLOURS, strict=False))
     others = [column for column in columns.values() if column not in colours]
     return [
@@ -443,7 +438,7 @@ def _with_derived(run: Run) -> Run:
     """The run with two more entries: the smoothed gradient that phases are read off, and what decay alone would do."""
     derived = {}
     for column, _ in _found(run, "attention_gradient"):
-        derived[f"{column}[smooth]"] = run.curves[column].rolling(_WINDOW, center=True, min_periods=1).median()
+        derived[f"{column}[smooth]"] = run.curves[column].rolling(WINDOW, center=True, min_periods=1).median()
     for column, _ in _found(run, "contraction", "rate"):
         derived[f"{column.removesuffix('[rate]')}[decay]"] = 1 - (1 - run.curves[column]) ** 2
     return replace(run, curves=run.curves.assign(**derived))

@@ -18,8 +18,8 @@ def tensor_hash(tensor: Tensor) -> str:
 def code_hash(kind: type) -> str:
     """A short hash of the methods and constants of a class and its bases; nothing for a class of this library.
 
-    Comments, layout and docstrings do not count; nor does what is not in the class: functions and classes that its
-    methods use.
+    Comments, layout and what docstrings say do not count; nor does what is not in the class: functions and classes
+    that its methods use.
     """
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in _NOT_OWN]
     members = [(name, member) for each in own for name, member in sorted(vars(each).items()) if _counts(name, member)]

@@ -7,6 +7,9 @@ import pandas as pd
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
 
+WINDOW = 11
+"""Records over which gradient and divergence are smoothed, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class Phases:
@@ -65,7 +68,7 @@ def find_phases(
     collapse: float = 0.5,
     rise: float = 2.0,
     fall: float = 0.5,
-    window: int = 11,
+    window: int = WINDOW,
     gradient: str = "attention_gradient",
     divergence: str = "kl_to_oracle",
 ) -> Phases:

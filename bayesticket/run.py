@@ -242,16 +242,21 @@ def read_header(directory: Path) -> dict:
         raise refuse("path", str(directory), "the directory of a saved run, with a run.json")
     header = read_json(path)
     with reading(path):
-        if header.get("format") != FORMAT:
-            raise refuse("format", header.get("format"), f"a run.json of format {FORMAT}")
-        for name, fits in _HEADER.items():
-            if not fits(header.get(name)):
-                raise refuse(name, header.get(name), "a run.json written by this library")
-        if header["status"] not in get_args(Status):
-            raise refuse_name("status", header["status"], get_args(Status))
-        if header["config"].get("type") != "TrainConfig":
-            raise refuse("config", header["config"].get("type"), "the description of a TrainConfig")
+        require_header(header)
     return header
+
+
+def require_header(header: dict) -> None:
+    """Refuses what `run.json` of a run does not say."""
+    if header.get("format") != FORMAT:
+        raise refuse("format", header.get("format"), f"a run.json of format {FORMAT}")
+    for name, fits in _HEADER.items():
+        if not fits(header.get(name)):
+            raise refuse(name, header.get(name), "a run.json written by this library")
+    if header["status"] not in get_args(Status):
+        raise refuse_name("status", header["status"], get_args(Status))
+    if header["config"].get("type") != "TrainConfig":
+        raise refuse("config", header["config"].get("type"), "the description of a TrainConfig")
 
 
 def require_same_run(field: str, directory: Path, description: dict[str, JSON]) -> None:

@@ -9,14 +9,12 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import BayesticketError, refuse, require_integer, require_number
 
-Statistic = Literal["median", "mean"]
 HALF = 0.5 + 1e-9  # a product of survival fractions that is a half on paper may come out a rounding error above it
 
 
@@ -241,55 +239,6 @@ def ratio_of_medians(
     low = np.sort(least / other_most)[outside]
     high = np.sort(most / other_least)[resamples - 1 - outside]
     return Estimate(value, float(low), _finite(high))
-
-
-def estimate(
-    values: Sequence[float] | Float[np.ndarray, " runs"],
-    statistic: Statistic = "median",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 9999,
-    seed: int = 0,
-) -> Estimate:
-    """The median or mean over seeds of a number that every run has, such as its last accuracy.
-
-    The interval is the bias-corrected and accelerated bootstrap, or the percentile one where that is not defined. Equal
-    values have an interval of no width, and one value has none.
-
-    What five values can say: the median's interval is mostly their range, which covers with probability 93.75 %
-    (measured 93 to 94 %; the range of three values covers 75 %, of two 50 %, whatever is claimed). The mean's is too
-    narrow, as it can know of no value that was not seen: where 95 % is claimed, 82 % measured for normal values and
-    81 % for exponential ones, and at ten values 88 % and 87 %.
-
-    >>> print(estimate([0.97, 0.99, 0.98, 0.91, 0.985]))
-    0.98 [0.91, 0.99]
-    """
-    if statistic not in get_args(Statistic):
-        raise refuse_name("statistic", statistic, get_args(Statistic))
-    require_number("confidence", confidence, above=0, below=1)
-    require_integer("resamples", resamples, least=1)
-    require_integer("seed", seed, least=0)
-    sample = np.sort(_floats("values", values))
-
-    def of(values: np.ndarray, axis: int) -> np.ndarray | np.floating:
-        # sorted, so that the same values in another order do not differ by rounding: the correction counts equals
-        return np.median(values, axis) if statistic == "median" else np.sort(values, axis).mean(axis)
-
-    value = float(of(sample, -1))
-    if len(sample) == 1:
-        return Estimate(value, None, None)
-    if (sample == sample[0]).all():
-        return Estimate(value, value, value)
-    from scipy.stats import DegenerateDataWarning, bootstrap
-
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", DegenerateDataWarning)
-        options = {"confidence_level": confidence, "rng": seed}
-        found = bootstrap((sample,), of, n_resamples=resamples, method="BCa", **options)
-        if not np.isfinite(found.confidence_interval).all():
-            found = bootstrap((sample,), of, n_resamples=0, method="percentile", bootstrap_result=found, **options)
-    low, high = found.confidence_interval
-    return Estimate(value, float(low), float(high))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from bayesticket.run import Run, describe_config
 from bayesticket.seeding import seeded_generator
 from bayesticket.spec import Spec, field_names
 from bayesticket.tasks import require_seed
-from bayesticket.train import Progress, Training, _described_hooks, train_config
+from bayesticket.train import Progress, Training, described_hooks, train_config
 
 Scope = Literal["global", "matrix"]
 
@@ -333,7 +333,7 @@ def _require_run(run: object) -> None:
 
 def _whole_config(run: Run) -> TrainConfig:
     """The run's configuration, if it decides all that the run computed."""
-    if hooks := _described_hooks(run.description):
+    if hooks := described_hooks(run.description):
         raise BayesticketError(
             f"run: got one in which a model has hooks of its own on {', '.join(hooks)}, which no run keeps; accepted: "
             "a run without, or train(…, ticket.mask, model=…) with that model"

@@ -220,7 +220,7 @@ def resume(
     tensors = read_tensors_of(directory, header)
     with reading(directory / "run.json"):
         config = restore_config(header["config"], tensors)
-        hooks = _described_hooks(header["config"])
+        hooks = described_hooks(header["config"])
     if header["status"] in COMPLETE:
         return Run.load(directory)
     if hooks:
@@ -543,7 +543,7 @@ class Training:
             return Interrupted(
                 f"{said}; its state could not be kept ({one_line(error)}), only `run` of this error", run
             )
-        if _described_hooks(self.description):
+        if described_hooks(self.description):
             return Interrupted(f"{said}; continue with the same call and store={str(directory)!r}", run)
         return Interrupted(f"{said}; continue with bayesticket.resume({str(directory)!r})", run, directory)
 
@@ -584,12 +584,12 @@ def _require_target_of_both_halves(part: Intervention, n_train: int, n_test: int
         )
 
 
-def _described_hooks(data: object) -> list[str]:
+def described_hooks(data: object) -> list[str]:
     """Where models in a description carry hooks of their own, teachers among them."""
     if isinstance(data, dict):
         own = data.get("own_hooks") if data.get("type") == "HookedTransformer" else None
-        return [*map(str, own or ()), *(name for entry in data.values() for name in _described_hooks(entry))]
-    return [name for entry in data for name in _described_hooks(entry)] if isinstance(data, list) else []
+        return [*map(str, own or ()), *(name for entry in data.values() for name in described_hooks(entry))]
+    return [name for entry in data for name in described_hooks(entry)] if isinstance(data, list) else []
 
 
 def _save(run: Run, directory: Path | None) -> None:

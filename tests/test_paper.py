@@ -1,5 +1,6 @@
 """The paper's figures: verdicts follow the rules whatever the data, and results survive being written down."""
 
+import html
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +14,22 @@ import pytest
 import bayesticket as bt
 from bayesticket.config import TrainConfig, config_id, description_id
 from bayesticket.paper import NAMES, controls, fig1, fig2, fig3, fig4, fig5, find_figure
-from bayesticket.paper.figure import Claim, Scale, across, diverged_runs, first_epoch, settled_epoch, verdict_of_share
-from bayesticket.paper.report import arm_table, settings, write_report
+from bayesticket.paper.figure import (
+    Claim,
+    PaperFigure,
+    Scale,
+    across,
+    diverged_runs,
+    first_epoch,
+    settled_epoch,
+    verdict_of_share,
+)
+from bayesticket.paper.report import VERDICTS, arm_table, settings, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
-from bayesticket.paper.results import Results, read_results, write_results
+from bayesticket.paper.results import Results, collect, read_results, write_results
 from bayesticket.run import describe_config
 from bayesticket.stats import Estimate
-from bayesticket.sweep import assemble
+from bayesticket.sweep import assemble, sweep_configs
 
 EPOCHS = np.arange(0, 10_001, 20)
 TINY = Scale(seeds=2, epochs=12, p=5, record_every=4)
@@ -376,7 +386,8 @@ def test_every_figure_runs_and_the_report_holds_all(tmp_path):
         assert figure.title in report
         for claim in figure.claims(read_results(tmp_path / "out", name).runs):
             assert isinstance(claim, Claim)
-            assert claim.verdict in report
+            cells = [claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule]
+            assert "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) in report
     made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
     lottery = next(entry for entry in made if entry["arm"] == fig4.LOTTERY)
     assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
@@ -425,6 +436,33 @@ def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatc
     shown = Path("late.html").read_text(encoding="utf-8")
     assert "A late prior still ends the plateau." in shown
     assert "That is not the paper&#x27;s scale" in shown
+
+
+def test_a_figure_of_another_task_says_how_much_was_run(tmp_path):
+    task = bt.SparseParity(n=6, k=2)
+    small = {"task": task, "model": bt.Architecture(d_model=8, d_mlp=8), "epochs": 12, "record_every": 4}
+    figure = PaperFigure(
+        "parity", "Parity", "", lambda scale: {"none": TrainConfig(**small)}, lambda runs: {}, lambda runs: []
+    )
+    with ThreadPoolExecutor(1) as executor:
+        runs = sweep_configs(figure.configs(Scale(seeds=2)), store=tmp_path / "runs", executor=executor)
+    page = write_figure_page(figure, collect(runs), tmp_path / "parity.html").read_text(encoding="utf-8")
+    assert "At most 12 epochs, 2 seeds. That is not the paper" in page
+
+
+def test_results_that_are_damaged_are_named(tmp_path):
+    with ThreadPoolExecutor(1) as executor:
+        reproduce("fig1", scale=replace(TINY, seeds=1), store=tmp_path / "runs", out=tmp_path, executor=executor)
+    made = tmp_path / "fig1.json"
+    whole = json.loads(made.read_text())
+    for broken, said in (({"runs": []}, "no runs"), ({"runs": [{**whole["runs"][0], "status": 3}]}, "status: got 3")):
+        made.write_text(json.dumps(broken))
+        with pytest.raises(bt.BayesticketError, match=rf"fig1\.json: .*{said}"):
+            read_results(tmp_path, "fig1")
+    made.write_text(json.dumps(whole))
+    (tmp_path / "fig1.parquet").unlink()
+    with pytest.raises(bt.BayesticketError, match=r"results: .*a directory with fig1\.parquet"):
+        read_results(tmp_path, "fig1")
 
 
 @pytest.mark.parametrize(("given", "said"), [("fig9", "fig5"), ([], "one or several"), (["fig1", "x"], "fig1")])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesticket.errors import BayesticketError
-from bayesticket.stats import Estimate, PowerLaw, Times, compare, estimate, median_time, power_law, ratio_of_medians
+from bayesticket.stats import Estimate, PowerLaw, Times, compare, median_time, power_law, ratio_of_medians
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 seeds = st.integers(0, 2**31)
@@ -494,59 +494,12 @@ def test_what_no_law_can_be_told_from_is_refused(strengths, arms, floor, message
         power_law(strengths, arms, floor=floor)
 
 
-# ---- any number that every run has
-
-
-def test_estimates_of_a_mean_are_students_when_there_are_many():
-    values = np.random.default_rng(0).normal(3.0, 1.0, size=300)
-    found = estimate(values, "mean")
-    half = scipy.stats.t.ppf(0.975, 299) * values.std(ddof=1) / math.sqrt(300)
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-    narrower = estimate(values, "mean", confidence=0.5)
-    assert narrower.high - narrower.low == pytest.approx(2 * half * 0.6745 / 1.968, rel=0.1)
-
-
-def test_estimates_of_a_median_are_order_statistics_when_there_are_many():
-    values = np.random.default_rng(0).permutation(np.arange(1.0, 402.0))
-    found = estimate(values)
-    assert found.value == 201
-    low, high = scipy.stats.binom.ppf([0.025, 0.975], 401, 0.5)
-    assert (found.low, found.high) == (pytest.approx(low, abs=2.5), pytest.approx(high, abs=2.5))
-
-
-def test_estimates_of_few_values():
-    assert estimate([0.7]) == Estimate(0.7, None, None)
-    assert estimate([0.7] * 5, "mean") == Estimate(0.7, 0.7, 0.7)
-    assert estimate([5, 4, 3, 2, 1]) == Estimate(3, 1, 5)
-    # removing any one of these leaves the median where it is, which has no acceleration
-    assert estimate([1, 1, 1, 1, 2]) == Estimate(1, 1, 2)
-    mean = estimate([1, 1, 1, 1, 2], "mean")
-    assert 1 <= mean.low < mean.value < mean.high <= 2
-
-
-@given(
-    seed=seeds,
-    n=st.integers(2, 8),
-    by=st.floats(0.1, 10),
-    to=st.floats(-5, 5),
-    statistic=st.sampled_from(["median", "mean"]),
-)
-@settings(deadline=None, max_examples=25, derandomize=True)
-def test_estimates_move_with_their_values(seed, n, by, to, statistic):
-    values = np.random.default_rng(seed).exponential(size=n)
-    one, other = (estimate(given, statistic, resamples=500) for given in (values, by * values + to))
-    for end in ("value", "low", "high"):
-        assert getattr(other, end) == pytest.approx(by * getattr(one, end) + to, abs=1e-6)
-    assert values.min() - 1e-9 <= one.low <= one.high <= values.max() + 1e-9
-    assert estimate(np.random.default_rng(1).permutation(values), statistic, resamples=500) == one
-
-
 def test_the_same_seed_gives_the_same_interval():
-    values = np.random.default_rng(0).exponential(size=7)
-    assert estimate(values, "mean", seed=3) == estimate(values, "mean", seed=3)
-    assert estimate(values, "mean", seed=3) != estimate(values, "mean", seed=4)
+    drawn = np.random.default_rng(0).integers(100, 3000, size=(2, 7)).tolist()
+    one, other = (times(*epochs) for epochs in drawn)
+    assert ratio_of_medians(one, other, resamples=50, seed=3) == ratio_of_medians(one, other, resamples=50, seed=3)
+    found = {ratio_of_medians(one, other, resamples=50, seed=seed).high for seed in range(20)}
+    assert len(found) > 1
 
 
 # ---- refusals and imports
@@ -558,17 +511,10 @@ def test_confidence_is_checked(confidence):
         lambda: median_time(times(1, 2, 3), confidence),
         lambda: ratio_of_medians(times(1, 2), times(1, 2), confidence=confidence),
         lambda: power_law([0.1, 1, 10], FALLING, floor=False, confidence=confidence),
-        lambda: estimate([1, 2], confidence=confidence),
     ]
     for call in calls:
         with pytest.raises(BayesticketError, match=r"^confidence: got"):
             call()
-
-
-@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
-def test_values_are_checked(values):
-    with pytest.raises(BayesticketError, match=r"^values: got"):
-        estimate(values)
 
 
 def test_resampling_is_checked():
@@ -576,8 +522,6 @@ def test_resampling_is_checked():
         for call in (compare, ratio_of_medians):
             with pytest.raises(BayesticketError, match=f"^{next(iter(options))}: got"):
                 call(times(1), times(2), **options)
-        with pytest.raises(BayesticketError, match=f"^{next(iter(options))}: got"):
-            estimate([1, 2], **options)
 
 
 def test_scipy_is_loaded_only_when_it_is_used():

@@ -19,7 +19,7 @@ from bayesticket.paper.figure import (
     baseline,
     with_prior,
 )
-from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share
+from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
 from bayesticket.routing import Permuted
 from bayesticket.stats import Times, compare
 from bayesticket.sweep import Runs
@@ -56,7 +56,7 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times by arm, and accuracy through training."""
     return {
-        DOTS: plot_times(_times(runs, THRESHOLD)),
+        DOTS: plot_times(times_of(runs, THRESHOLD)),
         BANDS: plot_accuracy(runs, (NONE, ORACLE, *LIVE, *FROZEN)),
         "The same under SGD.": plot_accuracy(runs, (SGD_NONE, SGD_ORACLE)),
     }
@@ -64,12 +64,8 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
 
 def judge_at(runs: Runs, threshold: float) -> list[Claim]:
     """Whether it is the structure, whether gradient is needed at all, and whether it is Adam."""
-    times = _times(runs, threshold)
+    times = times_of(runs, threshold)
     return [_structure(times), _frozen(times), _sgd(runs, times)]
-
-
-def _times(runs: Runs, threshold: float) -> dict[str, Times]:
-    return {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
 
 
 def _structure(times: Mapping[str, Times]) -> Claim:

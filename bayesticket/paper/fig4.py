@@ -18,7 +18,7 @@ from bayesticket.paper.figure import (
     at_both_thresholds,
     baseline,
 )
-from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share
+from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
 from bayesticket.stats import Times, compare, ratio_of_medians
 from bayesticket.sweep import Configs, Runs
 from bayesticket.tickets import find_ticket, random_ticket, same_norm, ticket_config
@@ -64,14 +64,14 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     names = [str(name) for name in runs["intervention"].to_numpy()]
     shown = [name for name in (DENSE, LOTTERY, TRANSFER, BAYES, RANDOM) if name in names]
     return {
-        DOTS: plot_times({name: runs.times(name, THRESHOLD) for name in names}),
+        DOTS: plot_times(times_of(runs, THRESHOLD)),
         BANDS: plot_accuracy(runs, shown),
     }
 
 
 def judge_at(runs: Runs, threshold: float) -> list[Claim]:
     """Whether the Bayesian ticket matches the lottery ticket, what the halves do, and whether it is a ticket at all."""
-    times = {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
+    times = times_of(runs, threshold)
     more_than = "The lottery ticket is more than"
     return [
         _matches("The Bayesian ticket matches or outperforms the lottery ticket on fresh weights.", times, TRANSFER),

@@ -89,25 +89,18 @@ def figure_sections(heading: str, figure: PaperFigure, results: Results, claims:
 
 def _scale(results: Results) -> str:
     """How much was run, and whether it was as much as the paper's."""
-    configs = [header["config"] for header in results.headers.values()]
-    moduli, epochs = (sorted({each(config) for config in configs}) for each in (_modulus, _epochs))
-    seeds, full = results.runs.sizes["seed"], Scale()
-    said = f"{_listed(moduli, 'p = ')}, at most {_listed(epochs)} epochs, {seeds} seed{'s' if seeds > 1 else ''}."
-    if (moduli, epochs, seeds) == ([full.p], [full.epochs], full.seeds):
+    configs: list[dict] = [header["config"] for header in results.headers.values()]  # type: ignore[misc]
+    moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
+    epochs, seeds, full = sorted({config["epochs"] for config in configs}), results.runs.sizes["seed"], Scale()
+    modulus = f"p = {_listed(moduli)}, at" if moduli else "At"
+    said = f"{modulus} most {_listed(epochs)} epochs, {seeds} seed{'s' if seeds > 1 else ''}."
+    if (moduli or [full.p], epochs, seeds) == ([full.p], [full.epochs], full.seeds):
         return said
     return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {full.seeds} seeds)."
 
 
-def _modulus(config: JSON) -> int:
-    return int(config["task"]["p"])  # type: ignore[index,call-overload,arg-type]
-
-
-def _epochs(config: JSON) -> int:
-    return int(config["epochs"])  # type: ignore[index,call-overload,arg-type]
-
-
-def _listed(numbers: Sequence[int], before: str = "") -> str:
-    return before + " or ".join(f"{number:,}" for number in numbers)
+def _listed(numbers: Sequence[int]) -> str:
+    return " or ".join(f"{number:,}" for number in numbers)
 
 
 def differences(results: Results) -> Table:
@@ -160,7 +153,7 @@ def _how(results: Sequence[Results]) -> list[Section]:
     seconds = sum(float(header["seconds"]) for header in headers)  # type: ignore[arg-type]
     times = (
         f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
-        f"two at a time that is {seconds / 7200:.2f} hours on two cores, longer where something else used them as well."
+        f"two at a time that is {seconds / 7200:.2f} hours on two cores, with whatever else ran beside."
     )
     return [
         Section("How it was made", [times], Table(("setting", "value"), settings(headers), wordy=True)),

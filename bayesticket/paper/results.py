@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from bayesticket.config import config_id, description_id
 from bayesticket.errors import BayesticketError, refuse
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
-from bayesticket.run import Run, read_header
+from bayesticket.run import Run, read_header, require_header
 from bayesticket.serial import JSON
 from bayesticket.sweep import Configs, Runs, assemble
 
@@ -28,11 +28,6 @@ class Results:
     runs: Runs
     headers: dict[tuple[str, int], dict[str, JSON]]
     """What `run.json` says of each run, by arm and seed."""
-
-    @property
-    def n_distinct(self) -> int:
-        """How many different runs there are: arms may share one."""
-        return len(self.by_id)
 
     @property
     def by_id(self) -> dict[str, dict[str, JSON]]:
@@ -88,7 +83,9 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     path = place / f"{name}.json"
     listed = read_json(path)
     with reading(path):
-        headers = {(entry.pop("arm"), entry.pop("seed")): _whole(entry) for entry in listed["runs"]}
+        headers = {(entry.pop("arm"), entry.pop("seed")): entry for entry in listed["runs"]}
+        for header in headers.values():
+            require_header(header)
     if not headers:
         raise refuse(str(path), "no runs", "at least one")
     if not (place / f"{name}.parquet").is_file():
@@ -102,12 +99,6 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     if len(runs) != len(arms) * len(seeds):
         raise refuse(str(path), f"{len(runs)} runs", f"{len(arms)} arms with {len(seeds)} seeds each")
     return Results(assemble(runs, arms, seeds), headers)
-
-
-def _whole(header: dict[str, JSON]) -> dict[str, JSON]:
-    for name in ("config", "epoch", "status", "seconds", "made_with"):
-        header[name]  # a KeyError where it is not there
-    return header
 
 
 def _run_of(rows: pd.DataFrame, header: dict) -> Run:

@@ -18,6 +18,11 @@ DOTS = "A dot is a run that grokked; a triangle one that had not when training e
 BANDS = "Test accuracy through training; median and quartiles over seeds."
 
 
+def times_of(runs: Runs, threshold: float) -> dict[str, Times]:
+    """The grokking times of every arm."""
+    return {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
+
+
 def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     """Test accuracy of some arms through training, median and quartiles over seeds."""
     panels = [replace(ACCURACY, title="")]  # the room is for the names of the arms
