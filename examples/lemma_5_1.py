@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import bayesticket as bt
-from bayesticket.families import plot_bounds
+from bayesticket.figures import plot_bounds
 
 LINKS = ("measured/local", "local/global", "global/loose")
 COLUMN = "explaining_away[examples=None][{}]"

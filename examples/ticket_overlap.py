@@ -12,7 +12,7 @@ import sys
 import bayesticket as bt
 from bayesticket.paper.fig4 import DENSE, FIGURE, SPARSITY
 from bayesticket.paper.figure import Scale
-from bayesticket.sweep import sweep_configs
+from bayesticket.sweeps import sweep_configs
 
 
 def main(store: str = "runs", scale: Scale | None = None) -> None:

@@ -4,18 +4,16 @@ import functools
 import math
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import torch
 
 import bayesticket as bt
-from bayesticket.config import TrainConfig, config_id
-from bayesticket.interventions.base import as_recipe
-from bayesticket.run import describe_config
-from bayesticket.train import train_config
-from bayesticket.worker import Job
+from bayesticket.interventions import as_recipe
+from bayesticket.runs import TrainConfig, describe_config, train_config
+from bayesticket.specs import spec_id
+from bayesticket.sweeps import Job
 
 TASK = bt.ModularAddition(p=5)
 SMALL = bt.Architecture(d_model=8, d_mlp=8)
@@ -35,7 +33,7 @@ def small_job(
     **options,
 ) -> Job:
     config = configured(intervention, **options)
-    return Job(name, config, store / config_id(config), checkpoint_every)
+    return Job(name, config, store / spec_id(config), checkpoint_every)
 
 
 _WHOLE: dict[str, bt.Run] = {}
@@ -43,7 +41,7 @@ _WHOLE: dict[str, bt.Run] = {}
 
 def uninterrupted(config: TrainConfig) -> bt.Run:
     """The run as `train` makes it, in this process, without a store."""
-    key = config_id(config)
+    key = spec_id(config)
     if key not in _WHOLE:
         try:
             _WHOLE[key] = train_config(config, progress=False)
@@ -80,7 +78,7 @@ def leftovers(store: Path) -> list[str]:
 # Interventions that go wrong at some epoch -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Spoiling(bt.Intervention):
     """Makes the loss undefined."""
 
@@ -91,7 +89,7 @@ class Spoiling(bt.Intervention):
             context.parameters["unembed.b_U"].data.fill_(math.nan)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Raising(bt.Intervention):
     """Is a mistake of the user's."""
 
@@ -106,7 +104,7 @@ def mistake() -> None:
     raise ZeroDivisionError("a mistake\nin two lines")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Deadly(bt.Intervention):
     """Kills the process that trains it, as a machine without memory does."""
 
@@ -117,7 +115,7 @@ class Deadly(bt.Intervention):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Refusing(bt.Intervention):
     """Cannot act on any model."""
 

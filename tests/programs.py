@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from bayesticket.worker import beside
+from bayesticket.sweeps.worker import beside
 
 PATIENCE = 60.0
 

@@ -29,7 +29,7 @@ def test_every_snippet_runs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("table", ["Interventions", "Measures", "Tasks"])
 def test_the_tables_name_everything_there_is(table):
-    from bayesticket.expressions import kind_names
+    from bayesticket.cli.expressions import kind_names
     from bayesticket.tasks import AbstractTask
 
     section = README.split(f"\n## {table}\n")[1].split("\n## ")[0]

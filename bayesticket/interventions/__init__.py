@@ -9,6 +9,7 @@ from bayesticket.interventions.attention import (
     mix_attention,
 )
 from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, Recipe, as_recipe
+from bayesticket.interventions.live import Live, reader, require_readable, term_names
 from bayesticket.interventions.priors import (
     EntropyPrior,
     GradientNoise,
@@ -35,6 +36,7 @@ __all__ = [
     "Intervention",
     "KLPrior",
     "LinearAttention",
+    "Live",
     "MixedAttention",
     "NoResidual",
     "NormMatch",
@@ -54,7 +56,10 @@ __all__ = [
     "mix_attention",
     "no_residual_hooks",
     "noise_of_norm",
+    "reader",
+    "require_readable",
     "root_sum",
     "score_sum",
     "squared_norm",
+    "term_names",
 ]

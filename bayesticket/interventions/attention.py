@@ -1,24 +1,24 @@
 """Edits: interventions that change what attention does, in the forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
+from bayesticket.attention import Target, as_target, require_visible
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, check_target
 from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import (
+    HookPoint,
     NamedHook,
     linear_attention_hooks,
     no_residual_hooks,
     pattern_name,
     require_layer,
 )
-from bayesticket.routing import Target, as_target, require_visible
+from bayesticket.specs import spec
 
 
 def freeze_attention(
@@ -59,7 +59,7 @@ def mix_attention(
     return mixed
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class MixedAttention(AttentionIntervention):
     """Moves attention part of the way to a target, `α ← (1 − w) α + w α*`, with `w` between 0 and 1.
 
@@ -100,7 +100,7 @@ class MixedAttention(AttentionIntervention):
         return mix
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class FrozenAttention(AttentionIntervention):
     """Replaces attention by a fixed target, `α ← α*`; W_Q and W_K then get no gradient from the task.
 
@@ -157,7 +157,7 @@ def _fitting(intervention: AttentionIntervention, context: Context, layer: int, 
     return target
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class LinearAttention(AttentionIntervention):
     """Normalised linear-ReLU attention in place of softmax, `α_i = relu(s_i) / Σ_j relu(s_j)`, at every query."""
 
@@ -173,7 +173,7 @@ class LinearAttention(AttentionIntervention):
         return [hook for layer in self.layers for hook in linear_attention_hooks(layer, self.heads)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class NoResidual(Intervention):
     """Cuts the residual stream around attention, MLP or both: `r = attn_out`, `logits = MLP(r) W_U + b_U`."""
 

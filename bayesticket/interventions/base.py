@@ -13,25 +13,22 @@ derive a frozen dataclass from `Intervention` and fill the ports it needs; nothi
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
+from bayesticket.attention import AttentionSite, Target, require_visible, resolve
 from bayesticket.errors import BayesticketError, refuse
 from bayesticket.interventions.schedule import Schedule, Strength
-from bayesticket.model import NamedHook, visible_from
-from bayesticket.routing import Target, require_visible, resolve
+from bayesticket.model import HookedTransformer, NamedHook, visible_from
 from bayesticket.seeding import seeded_generator
-from bayesticket.site import AttentionSite
-from bayesticket.spec import Spec
+from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask, Examples
 
 if TYPE_CHECKING:
-    from bayesticket.live import Live
+    from bayesticket.interventions.live import Live
 
 GradientFunction = Callable[[Tensor], Tensor]
 
@@ -151,12 +148,12 @@ class Intervention(Spec, abc.ABC):
 
         `seed` decides the noise of interventions that draw any; without one, torch's own generator does.
         """
-        from bayesticket.live import Live  # `Live` is made of interventions
+        from bayesticket.interventions.live import Live
 
         return Live(self, model, batch, seed=seed)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Recipe(Intervention):
     """Interventions composed from left to right; `Recipe()` is the empty one.
 
@@ -208,7 +205,7 @@ def as_examples(batch: object) -> Examples:
 # Interventions on attention ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class AttentionIntervention(AttentionSite, Intervention):
     """Base of the interventions on attention."""
 

@@ -1,13 +1,13 @@
 """Priors: interventions that add a term to the loss, and the controls that go with them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bayesticket.attention import Target, as_target, require_places
 from bayesticket.errors import refuse, refuse_name
 from bayesticket.interventions.base import (
     AttentionIntervention,
@@ -16,13 +16,12 @@ from bayesticket.interventions.base import (
     check_target,
 )
 from bayesticket.interventions.schedule import Strength, require_strength
-from bayesticket.model import existing_parameters, require_layer, scores_name, visible_from
-from bayesticket.routing import Target, as_target
-from bayesticket.site import require_places
+from bayesticket.model import require_layer, routing_parameters, scores_name, visible_from
+from bayesticket.specs import spec
 from bayesticket.theory import attention_entropy, kl_divergence
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class KLPrior(AttentionIntervention):
     """Pulls attention toward a target, `strength · E[D_KL(α*‖α)]` (Eq. 6), averaged over layers, heads and examples.
 
@@ -60,7 +59,7 @@ class KLPrior(AttentionIntervention):
         check_target(self, self.target, context)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class EntropyPrior(AttentionIntervention):
     """Sharpens attention wherever it points, `strength · E[H(α)]`; it knows nothing of the oracle."""
 
@@ -99,7 +98,7 @@ def score_sum(scores: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
     return scores.abs().sum(-1)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class SparsityPrior(AttentionIntervention):
     """A sparsity penalty: `strength · E[Σ √α_i]` on the pattern, or `strength · E[Σ |s_i|]` on the scores.
 
@@ -137,7 +136,7 @@ def squared_norm(tensors: Iterable[Tensor]) -> Float[Tensor, ""]:
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class QKPenalty(Intervention):
     """L2 penalty on the attention's query and key matrices, `strength · (‖W_Q‖² + ‖W_K‖²)`."""
 
@@ -150,20 +149,14 @@ class QKPenalty(Intervention):
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The squared norms, times the strength."""
-        matrices = [context.parameters[name] for name in routing_parameters(context, self.layer, ("W_Q", "W_K"))]
+        matrices = [
+            context.parameters[name] for name in routing_parameters(context.parameters, self.layer, ("W_Q", "W_K"))
+        ]
         return context.value(self.strength, "QKPenalty.strength") * squared_norm(matrices)
 
     def check(self, context: Context) -> None:
         """Refuses layers that the model lacks."""
         _require_layers(self, self.layer, context)
-
-
-def routing_parameters(
-    context: Context, layer: int | tuple[int, ...], names: tuple[str, ...] = ("W_Q", "b_Q", "W_K", "b_K")
-) -> list[str]:
-    """Full names of the parameters that decide where attention goes."""
-    layers = (layer,) if isinstance(layer, int) else layer
-    return [name for place in layers for name in existing_parameters(context.parameters, place, names)]
 
 
 def _require_layers(intervention: Intervention, layer: int | tuple[int, ...], context: Context) -> None:
@@ -172,7 +165,7 @@ def _require_layers(intervention: Intervention, layer: int | tuple[int, ...], co
         require_layer(context.model, place, f"{type(intervention).__name__}.layer")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class GradientNoise(Intervention):
     """A control: noise on the gradients of W_Q, W_K, b_Q, b_K, as large as a prior's gradient, without its direction.
 
@@ -199,7 +192,7 @@ class GradientNoise(Intervention):
         prior = self.like.penalty(context, activations)
         if prior is None or not prior.requires_grad:
             return None
-        names = routing_parameters(context, self.like.layers)  # type: ignore[attr-defined]
+        names = routing_parameters(context.parameters, self.like.layers)  # type: ignore[attr-defined]
         weights = [context.parameters[name] for name in names]
         weights = [weight for weight in weights if weight.requires_grad]
         if not weights:

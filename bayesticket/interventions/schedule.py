@@ -2,10 +2,9 @@
 
 import abc
 import math
-from dataclasses import dataclass
 
 from bayesticket.errors import refuse, require_integer, require_number
-from bayesticket.spec import Spec
+from bayesticket.specs import Spec, spec
 
 
 class Schedule(Spec, abc.ABC):
@@ -21,7 +20,7 @@ class Schedule(Spec, abc.ABC):
         """The largest value it ever takes."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Anneal(Schedule):
     """Moves in a straight line from `start` at epoch `first` to `end` at epoch `last`, constant before and after.
 
@@ -51,7 +50,7 @@ class Anneal(Schedule):
         return max(self.start, self.end)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Window(Schedule):
     """`value` from epoch `start` up to but without epoch `stop`, zero elsewhere: a late start, an early stop.
 

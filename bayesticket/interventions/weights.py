@@ -1,7 +1,6 @@
 """Projections: interventions that hold the weights to a set, from before the first step on."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,6 +8,8 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
 from bayesticket.interventions.base import Context, GradientFunction, Intervention
+from bayesticket.model import is_mlp
+from bayesticket.specs import spec
 
 
 def match_norm(tensors: Iterable[Tensor], radius: float) -> None:
@@ -28,7 +29,7 @@ def match_norm(tensors: Iterable[Tensor], radius: float) -> None:
             tensor.mul_(factor)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class NormMatch(Intervention):
     """Holds the weights on a sphere, `‖θ‖_F = radius`, from before the first step and after every one.
 
@@ -62,11 +63,6 @@ class NormMatch(Intervention):
         return [p for name, p in context.parameters.items() if self.scope == "all" or is_mlp(name)]
 
 
-def is_mlp(name: str) -> bool:
-    """Whether a parameter's full name is that of an MLP's matrix or bias."""
-    return ".mlp." in name
-
-
 def apply_masks(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
     """Sets pruned weights to zero, in place, `θ ← mask ⊙ θ`.
 
@@ -79,7 +75,7 @@ def apply_masks(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -
             parameters[name].mul_(mask.to(parameters[name].device))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class TicketMask(Intervention):
     """Holds pruned weights at zero: `θ ← mask ⊙ θ` before the first step and after every one.
 

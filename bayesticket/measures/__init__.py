@@ -1,6 +1,15 @@
 """Measures: what can be read off a model, during training or alone. See `base` for how to add one."""
 
-from bayesticket.measures.base import AttentionMeasure, Measure, Observation, Observer, OptimizerStep, measure
+from bayesticket.measures.base import (
+    AttentionMeasure,
+    Half,
+    Measure,
+    Observation,
+    Observer,
+    OptimizerStep,
+    measure,
+    run_forward,
+)
 from bayesticket.measures.capacity import (
     ClassMargin,
     EffectiveRank,
@@ -52,6 +61,7 @@ __all__ = [
     "ExplainingAway",
     "FourierGini",
     "FrequencyShares",
+    "Half",
     "InformativeMass",
     "InformativeMassByPosition",
     "InteractionNorm",
@@ -73,4 +83,5 @@ __all__ = [
     "StructuralCondition",
     "WeightNorms",
     "measure",
+    "run_forward",
 ]

@@ -13,15 +13,22 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
+from bayesticket.attention import AttentionSite
 from bayesticket.errors import refuse
-from bayesticket.forward import RowLayout, choose_forward, full_forward, query_forward, task_loss
-from bayesticket.interventions.base import Intervention, as_recipe
-from bayesticket.live import Live, reader, require_readable
-from bayesticket.model import NamedHook, mounted, require_firing
-from bayesticket.site import AttentionSite
-from bayesticket.spec import Spec, changed, snake_case
+from bayesticket.interventions import Intervention, Live, as_recipe, reader, require_readable
+from bayesticket.model import (
+    HookedTransformer,
+    NamedHook,
+    RowLayout,
+    choose_forward,
+    full_forward,
+    mounted,
+    query_forward,
+    require_firing,
+    task_loss,
+)
+from bayesticket.specs import Spec, changed, snake_case, spec
 from bayesticket.tasks import Examples
 
 Half = Literal["train", "test"]
@@ -100,7 +107,7 @@ class Measure(Spec, abc.ABC):
         return snake_case(type(self).__name__) + (f"[{fields}]" if fields else "")
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class AttentionMeasure(AttentionSite, Measure):
     """Base of the measures that look at attention patterns."""
 
@@ -215,7 +222,7 @@ def measure(
 
     >>> from bayesticket.measures import AttentionEntropy, KLToOracle
     >>> from bayesticket.model import build_model
-    >>> from bayesticket.symbolic import ModularAddition
+    >>> from bayesticket.tasks import ModularAddition
     >>> task = ModularAddition(p=7)
     >>> sorted(measure(build_model(task), task.split().test, KLToOracle(), AttentionEntropy()))
     ['attention_entropy', 'kl_to_oracle']

@@ -1,25 +1,31 @@
 """Capacity: how large the weights are, and how much of it the model uses."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket import theory
+from bayesticket.attention import AttentionSite
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
-from bayesticket.interventions.weights import is_mlp
 from bayesticket.measures.base import AttentionMeasure, Measure, Observation
-from bayesticket.model import scores_name, unusual_setting, visible_from
-from bayesticket.site import AttentionSite
+from bayesticket.model import (
+    HookedTransformer,
+    final_name,
+    is_mlp,
+    middle_name,
+    scores_name,
+    unusual_setting,
+    visible_from,
+)
+from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class MLPNorm(Measure):
     """Frobenius norm of the MLP's matrices and biases together, `‖θ_MLP‖_F` (Def. 4.2): a number.
 
@@ -32,7 +38,7 @@ class MLPNorm(Measure):
         return torch.nn.utils.get_total_norm([p.detach() for name, p in seen.model.named_parameters() if is_mlp(name)])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class WeightNorms(Measure):
     """Frobenius norm of every parameter, `‖W‖_F`, matrices and biases: a vector.
 
@@ -42,7 +48,7 @@ class WeightNorms(Measure):
     millisecond.
 
     >>> from bayesticket.model import build_model
-    >>> from bayesticket.symbolic import ModularAddition
+    >>> from bayesticket.tasks import ModularAddition
     >>> WeightNorms().labels(build_model(ModularAddition(p=7)))[:3]
     ('embed.W_E', 'pos_embed.W_pos', 'blocks.0.attn.W_Q')
     """
@@ -56,7 +62,7 @@ class WeightNorms(Measure):
         return tuple(name for name, _ in model.named_parameters())
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class NormCondition(Measure):
     """Whether the MLP is in the set N, `r_min ≤ ‖θ_MLP‖_F ≤ r_max` (Def. 4.2): a number, 1 or 0.
 
@@ -93,7 +99,7 @@ def class_margins(logits: Float[Tensor, "n outputs"], targets: Int[Tensor, "n"])
     return logits.gather(1, target)[:, 0] - others.amax(1)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class ClassMargin(Measure):
     """How far the target's logit is above all others, `γ(x) = logit_y − max_{c≠y} logit_c`: a number.
 
@@ -135,7 +141,7 @@ def effective_rank(matrix: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
     return torch.where(total > 0, torch.special.entr(shares).sum().exp(), 0.0).to(matrix.dtype)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class EffectiveRank(Measure):
     """Effective rank of the representation before the unembedding: a number.
 
@@ -156,13 +162,13 @@ class EffectiveRank(Measure):
 
 
 def _last_stream(model: HookedTransformer) -> str:
-    return f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"
+    return final_name(model.cfg.n_layers - 1)
 
 
-MIDDLE = "blocks.0.hook_resid_mid"
+MIDDLE = middle_name(0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class NormalizedMLPLoss(Measure):
     """Task loss of the model with its MLP's matrices scaled to a fixed norm: a number.
 
@@ -239,7 +245,7 @@ def _logits_of(
     return (middle + hidden @ (scale_out * mlp.W_out) + b_out) @ unembed.W_U + b_U
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class ScoreVariance(AttentionMeasure):
     """Variance of the attention scores over the keys (App. E.1): a number, averaged over examples and heads.
 
@@ -261,7 +267,7 @@ class ScoreVariance(AttentionMeasure):
         return torch.cat(variances, 1).mean()
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class InteractionNorm(AttentionSite, Measure):
     """Frobenius norm of the interaction matrix, `‖M‖_F` with `M = W_Q W_Kᵀ` (App. E.1): a vector, one entry a head.
 

@@ -1,22 +1,20 @@
 """Contraction: what an optimiser step did to the weights, against what Definition 3.2 promises."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket import theory
 from bayesticket.errors import refuse_name
-from bayesticket.interventions.weights import is_mlp
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
-from bayesticket.optim import is_weight_matrix
+from bayesticket.model import HookedTransformer, is_hidden_matrix, is_mlp
+from bayesticket.specs import spec
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Contraction(Measure):
     """The last optimiser step against `‖θ'‖² ≤ (1 − λ_eff) ‖θ‖² + ρ²` (Def. 3.2, Props. B.1, B.2): a vector.
 
@@ -83,7 +81,7 @@ def _bound(step: OptimizerStep, name: str) -> float:
     shape = step.before[name].shape
     if step.optimizer == "lion":
         return theory.lion_contraction(step.lr, step.weight_decay, shape).step_bound
-    if step.optimizer == "muon" and is_weight_matrix(name, step.before[name]):
+    if step.optimizer == "muon" and is_hidden_matrix(name, step.before[name]):
         return theory.muon_contraction(step.lr, step.weight_decay, shape).step_bound
     if not math.isfinite(theory.adam_ratio_bound(step.betas)):
         return math.nan

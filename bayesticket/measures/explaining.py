@@ -1,21 +1,20 @@
 """Explaining away (Lemma 5.1): the gradient that the task still sends to attention, and what bounds it."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket import theory
 from bayesticket.errors import refuse, require_integer
 from bayesticket.measures.base import AttentionMeasure, Observation
-from bayesticket.model import mlp_pre_name, own_hooks, require_single_layer, scores_name, values_of
+from bayesticket.model import HookedTransformer, mlp_pre_name, own_hooks, require_single_layer, scores_name, values_of
+from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class ExplainingAway(AttentionMeasure):
     """The gradient in the attention scores against its four bounds (Lemma 5.1, Eqs. 4, 29–37): a vector.
 
@@ -110,7 +109,7 @@ def spread(n: int, most: int | None) -> Int[Tensor, "m"]:
     return torch.arange(n) if most is None or most >= n else torch.linspace(0, n - 1, most).round().long()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class LipschitzBounds(AttentionMeasure):
     """How steep the map from the pooled value z to the logits is, and can be (Def. 4.2, Eqs. 23, 30): a vector.
 

@@ -7,7 +7,6 @@ positions is the target, and these positions are the same in every sequence.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -15,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer, require_number
 from bayesticket.measures.base import Measure, Observation
+from bayesticket.model import HookedTransformer
+from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
 Weights = Literal["embed", "unembed"]
@@ -182,7 +182,7 @@ def require_modular_addition(reader: str, model: HookedTransformer, batch: Examp
         raise refused(f"an example with {numbers} and target {int(batch.targets[first])}, modulo {p}")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class FrequencyShares(FourierMeasure):
     """How a model's squared Fourier norm is spread over frequencies: a vector of `⌊p/2⌋` shares that sum to 1.
 
@@ -212,7 +212,7 @@ class FrequencyShares(FourierMeasure):
         return _shares(seen, self.of)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class KeyFrequencyCount(FourierMeasure):
     """The number of key frequencies, those whose share exceeds `above` times the even share `1/⌊p/2⌋`: a number.
 
@@ -236,7 +236,7 @@ class KeyFrequencyCount(FourierMeasure):
         return _exceeds(shares, self.above).sum().to(shares.dtype)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class FourierGini(FourierMeasure):
     """Gini coefficient of the Fourier norms of W_E over the numbers, or of W_U over the outputs: a number.
 
@@ -257,7 +257,7 @@ class FourierGini(FourierMeasure):
         return gini(frequency_norms(_table(seen.model, self.of, seen.batch, seen.logits)))
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class _ByFrequency(FourierMeasure):
     """Base of the losses with and without the key frequencies."""
 
@@ -325,7 +325,7 @@ class _ByFrequency(FourierMeasure):
         return losses[0] if self.together else losses
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class RestrictedLoss(_ByFrequency):
     """Loss of the logits that the key frequencies alone make: a number, or a vector where not `together`.
 
@@ -356,7 +356,7 @@ class RestrictedLoss(_ByFrequency):
         return self._losses(self._parts(seen), seen)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@spec(kw_only=True)
 class ExcludedLoss(_ByFrequency):
     """Loss of the logits without what the key frequencies make: a number, or a vector where not `together`.
 
@@ -389,7 +389,7 @@ def key_frequencies(
     The shares are those of `FrequencyShares`; the batch is run through the model only for those of the logits.
 
     >>> from bayesticket.model import build_model
-    >>> from bayesticket.symbolic import ModularAddition
+    >>> from bayesticket.tasks import ModularAddition
     >>> task = ModularAddition(p=31)
     >>> key_frequencies(build_model(task), task.split().test, of="embed")
     ()

@@ -1,17 +1,15 @@
 """Gradients: how much the task still teaches attention."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket import theory
 from bayesticket.errors import refuse
-from bayesticket.forward import FAST_HOOKS, why_full
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.model import (
+    FAST_HOOKS,
+    HookedTransformer,
     attention_scale,
     embed_position,
     embed_tokens,
@@ -19,10 +17,12 @@ from bayesticket.model import (
     normalize_for_attention,
     residual_name,
     scores_name,
+    why_full,
 )
+from bayesticket.specs import spec
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class AttentionGradient(AttentionMeasure):
     """Gradient of the task loss in the interaction matrix, `‖∂L_CE/∂M‖_F` with `M = W_Q W_Kᵀ` (Fig. 1, right).
 

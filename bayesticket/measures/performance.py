@@ -1,14 +1,13 @@
 """Performance: loss and accuracy, on both halves of the split."""
 
-from dataclasses import dataclass
-
 from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.measures.base import Measure, Observation
+from bayesticket.specs import spec
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Loss(Measure):
     """Mean cross-entropy of the task, without penalties, `E[−log p_y]`: a number.
 
@@ -23,7 +22,7 @@ class Loss(Measure):
         return seen.loss.detach()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class Accuracy(Measure):
     """Share of examples whose largest logit is the target's, `E[argmax logits = y]`: a number.
 

@@ -1,26 +1,31 @@
 """Structure: where attention sits, compared with where the task's information is."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedTransformer
 
 from bayesticket import theory
+from bayesticket.attention import Target, as_target, resolve
 from bayesticket.errors import refuse, refuse_name, require_number
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.measures.capacity import class_margins
 from bayesticket.measures.explaining import bypasses_mlp, require_explainable
-from bayesticket.model import own_hooks, require_single_layer, value_table, values_of
-from bayesticket.routing import Target, as_target, resolve
-from bayesticket.spec import changed
+from bayesticket.model import (
+    HookedTransformer,
+    is_before_values,
+    own_hooks,
+    require_single_layer,
+    value_table,
+    values_of,
+)
+from bayesticket.specs import changed, spec
 from bayesticket.tasks import Examples, uniform_over
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class KLToOracle(AttentionMeasure):
     """Divergence of attention from the oracle, `E[D_KL(α*‖α)]` (Eq. 3): a number, averaged over examples and heads.
 
@@ -35,7 +40,7 @@ class KLToOracle(AttentionMeasure):
         return theory.kl_divergence(oracle, patterns).mean()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class InformativeMass(AttentionMeasure):
     """Attention on informative positions: a number.
 
@@ -67,7 +72,7 @@ class InformativeMass(AttentionMeasure):
         return theory.least_informative_mass(patterns, informative).min()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class AttentionEntropy(AttentionMeasure):
     """Entropy of attention, `E[H(α)]`, `H(α) = −Σ_i α_i log α_i`: a number, averaged over examples and heads.
 
@@ -80,7 +85,7 @@ class AttentionEntropy(AttentionMeasure):
         return theory.attention_entropy(self.patterns(seen)).mean()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class KLToTarget(AttentionMeasure):
     """Divergence of attention from any target of `bayesticket.routing`, `E[D_KL(target‖α)]`: a number.
 
@@ -105,7 +110,7 @@ class KLToTarget(AttentionMeasure):
         return torch.stack(terms).mean()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class StructuralCondition(AttentionMeasure):
     """Share of inputs on which the structural condition B(τ) holds, `α_i ≥ τ` for every `i ∈ S` (Def. 4.1).
 
@@ -182,7 +187,7 @@ class StructuralCondition(AttentionMeasure):
 _DERIVED = "StructuralCondition(tau='derived')"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class InformativeMassByPosition(AttentionMeasure):
     """Attention on each informative position, `E[α_i]`, averaged over examples and heads: a vector of k numbers.
 
@@ -201,7 +206,7 @@ class InformativeMassByPosition(AttentionMeasure):
         return informative_weights(self.patterns(seen), seen.batch).mean((0, 1))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class DistributedMass(AttentionMeasure):
     """Informative mass pooled over heads, `Σ_h α_i^{(h)}` (App. E.2): a vector.
 
@@ -241,18 +246,14 @@ def require_same_count(batch: Examples, field: str) -> None:
         )
 
 
-_BEFORE_VALUES = ("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_attn_in")
-"""How the names of hook points end after whose editing the weights no longer say what the values are."""
-
-
 def _require_plain_values(what: str, names: Iterable[str]) -> None:
     """Refuses hook points at which the values are changed."""
     for name in names:
-        if name.endswith(_BEFORE_VALUES):
+        if is_before_values(name):
             raise refuse("SeparabilityMargin", f"{what} {name}", "values made by the weights")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@spec
 class SeparabilityMargin(AttentionMeasure):
     """How far informative values stand out (Sec. 3.2, App. A.3): a vector of a distance and where it is attained.
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
-from bayesticket.interventions import FrozenAttention, GradientNoise, KLPrior
-from bayesticket.interventions.base import Intervention
+from bayesticket.analysis import Times, compare
+from bayesticket.attention import Permuted
+from bayesticket.interventions import FrozenAttention, GradientNoise, Intervention, KLPrior
 from bayesticket.paper.figure import (
     STRENGTH,
     THRESHOLD,
@@ -20,9 +20,8 @@ from bayesticket.paper.figure import (
     with_prior,
 )
 from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
-from bayesticket.routing import Permuted
-from bayesticket.stats import Times, compare
-from bayesticket.sweep import Runs
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Runs
 
 NONE, ORACLE = "no prior", "KL to the oracle"
 LIVE: Mapping[str, Intervention] = {

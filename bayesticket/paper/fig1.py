@@ -7,7 +7,8 @@ from dataclasses import replace
 import pandas as pd
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
+from bayesticket.analysis import find_phases
+from bayesticket.figures import ACCURACY, KL, MASS, PALETTE, Panel, add_band, finish_arms, stacked
 from bayesticket.paper.figure import (
     CHANCE,
     LAYOUTS,
@@ -24,9 +25,8 @@ from bayesticket.paper.figure import (
     settled_epoch,
     verdict_of_share,
 )
-from bayesticket.phases import find_phases
-from bayesticket.plot import ACCURACY, KL, MASS, PALETTE, Panel, add_band, finish_arms, stacked
-from bayesticket.sweep import Runs
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Runs
 
 CONDENSED = 0.1
 """Attention has condensed when its divergence from the oracle stays below this share of what it was at the start."""

@@ -6,7 +6,7 @@ from statistics import median
 
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
+from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.interventions import KLPrior, NormMatch, QKPenalty, Recipe
 from bayesticket.paper.figure import (
     CHANCE,
@@ -24,8 +24,8 @@ from bayesticket.paper.figure import (
     verdict_of_share,
     with_prior,
 )
-from bayesticket.plot import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.sweep import Configs, Runs
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Configs, Runs
 
 PRIORS = {
     "no prior": Recipe(),

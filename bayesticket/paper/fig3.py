@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
+from bayesticket.analysis import Estimate, PowerLaw, compare, median_time, power_law
 from bayesticket.errors import BayesticketError
+from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.interventions import KLPrior
 from bayesticket.paper.figure import (
     LAYOUTS,
@@ -24,9 +25,8 @@ from bayesticket.paper.figure import (
     with_prior,
 )
 from bayesticket.paper.times import SIGNIFICANT, earlier
-from bayesticket.plot import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.stats import Estimate, PowerLaw, compare, median_time, power_law
-from bayesticket.sweep import Runs
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Runs
 
 STRENGTHS = (0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
 

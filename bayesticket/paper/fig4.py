@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
+from bayesticket.analysis import Times, compare, find_ticket, random_ticket, ratio_of_medians, same_norm, ticket_config
 from bayesticket.interventions import KLPrior
 from bayesticket.paper.figure import (
     STRENGTH,
@@ -19,9 +19,8 @@ from bayesticket.paper.figure import (
     baseline,
 )
 from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
-from bayesticket.stats import Times, compare, ratio_of_medians
-from bayesticket.sweep import Configs, Runs
-from bayesticket.tickets import find_ticket, random_ticket, same_norm, ticket_config
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Configs, Runs
 
 SPARSITY = 0.6
 """The fraction of weights that is removed, Minegishi et al.'s default."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 import plotly.graph_objects as go
 
-from bayesticket.config import TrainConfig
+from bayesticket.figures import PALETTE, Panel, add_band, finish_arms, stacked
 from bayesticket.paper.figure import (
     LAYOUTS,
     SHARES,
@@ -20,8 +20,8 @@ from bayesticket.paper.figure import (
     verdict_of_share,
     with_prior,
 )
-from bayesticket.plot import PALETTE, Panel, add_band, finish_arms, stacked
-from bayesticket.sweep import Runs
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Runs
 
 FORMS = {
     "loose": "loose, 2 R L √(2ℓ)",

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from bayesticket.config import TrainConfig
 from bayesticket.errors import require_integer
-from bayesticket.interventions import KLPrior, as_recipe
-from bayesticket.interventions.base import Intervention
+from bayesticket.interventions import Intervention, KLPrior, as_recipe
 from bayesticket.measures import ExplainingAway
-from bayesticket.sweep import Configs, Runs
-from bayesticket.symbolic import ModularAddition
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Configs, Runs
+from bayesticket.tasks import ModularAddition
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

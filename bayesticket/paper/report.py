@@ -7,14 +7,14 @@ from statistics import median
 
 import pandas as pd
 
+from bayesticket.analysis import median_time
 from bayesticket.errors import refuse
+from bayesticket.figures import Section, Table, write_page
 from bayesticket.files import require_path
-from bayesticket.page import Section, Table, write_page
 from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, curves_of
 from bayesticket.paper.results import Results, read_results
-from bayesticket.serial import JSON
-from bayesticket.stats import median_time
+from bayesticket.specs import JSON
 
 VERDICTS = {
     "reproduced": "✔ reproduced",

@@ -11,7 +11,7 @@ from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import PaperFigure, Scale
 from bayesticket.paper.report import write_figure_page
 from bayesticket.paper.results import collect, require_kept, write_results
-from bayesticket.sweep import Configs, Runs, sweep_configs
+from bayesticket.sweeps import Configs, Runs, sweep_configs
 
 
 def reproduce(

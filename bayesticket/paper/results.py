@@ -10,12 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayesticket.config import config_id, description_id
 from bayesticket.errors import BayesticketError, refuse
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
-from bayesticket.run import Run, read_header, require_header
-from bayesticket.serial import JSON
-from bayesticket.sweep import Configs, Runs, assemble
+from bayesticket.runs import Run, read_header, require_header
+from bayesticket.specs import JSON, description_id, spec_id
+from bayesticket.sweeps import Configs, Runs, assemble
 
 PRECISE = ("train_accuracy", "test_accuracy")
 """Curves that are kept in double precision, since thresholds are read off them."""
@@ -52,7 +51,7 @@ def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool
         return
     with reading(path):
         there = {(each["arm"], each["seed"]): description_id(each["config"]) for each in read_json(path)["runs"]}
-    arms, given = {arm for arm, _ in configs}, {key: config_id(config) for key, config in configs.items()}
+    arms, given = {arm for arm, _ in configs}, {key: spec_id(config) for key, config in configs.items()}
     for (arm, seed), run in there.items():
         if (all_arms or arm in arms) and given.get((arm, seed)) != run:
             raise BayesticketError(

@@ -7,10 +7,10 @@ from itertools import cycle
 import numpy as np
 import plotly.graph_objects as go
 
+from bayesticket.analysis import Times, compare, excess, median_time
+from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.paper.figure import Verdict
-from bayesticket.plot import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.stats import Times, compare, excess, median_time
-from bayesticket.sweep import Runs
+from bayesticket.sweeps import Runs
 
 SIGNIFICANT = 0.05
 """The p below which a log-rank test decides."""

@@ -9,7 +9,6 @@ import os
 import pickle
 import shutil
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,7 @@ from safetensors.torch import save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import bayesticket as bt
-from bayesticket.serial import restore
+from bayesticket.specs import restore
 
 TASK = bt.ModularAddition(p=5)
 TRAIN = TASK.split().train
@@ -68,7 +67,7 @@ def attach(intervention: bt.Intervention, model: HookedTransformer | None = None
 # --- names ---
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Editing(bt.Intervention):
     """Edits one hook point, of whatever name."""
 
@@ -78,7 +77,7 @@ class Editing(bt.Intervention):
         return [(self.name, lambda tensor, hook: None)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@bt.spec
 class Reading(bt.Intervention):
     """Reads one hook point, of whatever name."""
 
@@ -164,7 +163,7 @@ def test_hooks_that_never_fire(kind):
 
 
 def test_a_hook_that_changes_the_shape():
-    @dataclass(frozen=True, eq=False, repr=False)
+    @bt.spec
     class Narrowing(bt.Intervention):
         def edits(self, context):
             return [("blocks.0.attn.hook_pattern", lambda pattern, hook: pattern[..., :1])]
@@ -679,8 +678,7 @@ def test_curves_that_are_no_numbers(copied, column):
 def test_checkpoints_that_cannot_be_restored(tmp_path, tensors, note):
     from safetensors import safe_open
 
-    from bayesticket.config import TrainConfig
-    from bayesticket.train import Training
+    from bayesticket.runs import TrainConfig, Training
 
     training, file = Training(TrainConfig(task=TASK, model=SMALL, epochs=4)), tmp_path / "checkpoint.safetensors"
     training.take_epoch()

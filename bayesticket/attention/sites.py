@@ -1,0 +1,77 @@
+"""Which attention an intervention acts on, or a measure looks at: layers, heads, and the position that attends."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from bayesticket.errors import refuse, require_integer
+from bayesticket.model import HookedTransformer, pattern_name, require_head, require_layer
+from bayesticket.specs import spec
+
+
+@spec(kw_only=True)
+class AttentionSite:
+    """Layers, heads and query."""
+
+    layer: int | tuple[int, ...] = 0
+    """Layer, or layers."""
+    head: int | tuple[int, ...] | None = None
+    """Head, or heads; all of them by default."""
+    query: int = -1
+    """Position that attends: the last by default, where the tasks read their answer."""
+
+    def __post_init__(self):
+        for name in ("layer", "head"):
+            given = getattr(self, name)
+            if name == "layer" or given is not None:
+                require_places(name, given)
+            if isinstance(given, list):
+                object.__setattr__(self, name, tuple(given))
+        if isinstance(self.query, bool) or not isinstance(self.query, int):
+            raise refuse("query", self.query, "a position, counted from the end where negative")
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers as a tuple."""
+        return (self.layer,) if isinstance(self.layer, int) else tuple(self.layer)
+
+    @property
+    def heads(self) -> list[int] | None:
+        """The heads as a list, None for all."""
+        return [self.head] if isinstance(self.head, int) else None if self.head is None else list(self.head)
+
+    def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
+        """The attention at this site: its heads, at its query."""
+        rows = pattern[:, :, self.row(pattern)]
+        return rows if self.heads is None else rows[:, self.heads]
+
+    def row(self, pattern: Float[Tensor, "n H query key"]) -> int:
+        """Where on the pattern's query axis the site's query is; the query-only forward has the last one alone."""
+        return -1 if pattern.shape[2] == 1 else self.query
+
+    def why_full(self, n_positions: int) -> str | None:
+        """Why the query-only forward does not show this site, or None."""
+        if self.query % n_positions == n_positions - 1:
+            return None
+        return f"{type(self).__name__} looks at query {self.query}, and the query-only forward has the last one alone"
+
+    def pattern_names(self) -> tuple[str, ...]:
+        """The hook points of the layers' patterns."""
+        return tuple(pattern_name(layer) for layer in self.layers)
+
+    def require_place(self, model: HookedTransformer, n_positions: int) -> None:
+        """Refuses layers, heads and a query that a model on such sequences lacks."""
+        if not -n_positions <= self.query < n_positions:
+            raise refuse("query", self.query, f"a position of the sequence, 0 to {n_positions - 1}")
+        for layer in self.layers:
+            require_layer(model, layer, f"{type(self).__name__}.layer")
+        for head in self.heads or ():
+            require_head(model, head, f"{type(self).__name__}.head")
+
+
+def require_places(field: str, given: object) -> None:
+    """Refuses all but one or several whole numbers from 0, without repeats."""
+    places = given if isinstance(given, tuple | list) else (given,)
+    for place in places:
+        require_integer(field, place, least=0)
+    if not places or len(set(places)) < len(places):
+        raise refuse(field, given, "one or several different whole numbers")

@@ -1,0 +1,188 @@
+"""How a model is built: the paper's one-layer transformer, as a HookedTransformer."""
+
+import threading
+import warnings
+from typing import Literal
+
+import torch
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.model.hooks import mount_permanently
+from bayesticket.model.names import is_bias, is_matrix
+from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
+from bayesticket.specs import Spec, spec
+from bayesticket.tasks import AbstractTask, require_seed
+
+NORMALIZATIONS = (None, "LN", "LNPre", "RMS", "RMSPre")
+
+
+ATTENTIONS = ("softmax", "linear")
+
+
+@spec(kw_only=True)
+class Architecture(Spec):
+    """The shape of a one-layer model; the paper's by default.
+
+    >>> Architecture(n_heads=4).d_head
+    16
+    """
+
+    d_model: int = 64
+    """Width of the residual stream."""
+    n_heads: int = 1
+    """Number of attention heads; each is d_model / n_heads wide."""
+    d_mlp: int = 256
+    """Hidden units of the ReLU MLP."""
+    attention: Literal["softmax", "linear"] = "softmax"
+    """Softmax attention, or normalised linear-ReLU attention relu(s) / Σ relu(s)."""
+    residual: bool = True
+    """Whether the residual stream bypasses attention and MLP; the paper's minimal model has no such path."""
+    biases: bool = True
+    """Whether biases are trained; without, they stay at zero."""
+    normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None
+    """TransformerLens' normalisation before attention, MLP and unembedding."""
+    init_scale: float = 1.0
+    """Factor on every weight matrix at initialisation."""
+
+    def __post_init__(self):
+        for name in ("d_model", "n_heads", "d_mlp"):
+            require_integer(name, getattr(self, name), least=1)
+        if self.d_model % self.n_heads:
+            raise refuse("n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}")
+        if self.attention not in ATTENTIONS:
+            raise refuse_name("attention", self.attention, ATTENTIONS)
+        if self.normalization_type not in NORMALIZATIONS:
+            raise refuse("normalization_type", self.normalization_type, f"one of {NORMALIZATIONS}")
+        require_number("init_scale", self.init_scale, above=0)
+        for name in ("residual", "biases"):
+            if not isinstance(getattr(self, name), bool):
+                raise refuse(name, getattr(self, name), "True or False")
+
+    @property
+    def d_head(self) -> int:
+        """Width of one head."""
+        return self.d_model // self.n_heads
+
+
+def build_model(
+    task: AbstractTask,
+    *,
+    seed: int = 0,
+    d_model: int = 64,
+    n_heads: int = 1,
+    d_mlp: int = 256,
+    attention: Literal["softmax", "linear"] = "softmax",
+    residual: bool = True,
+    biases: bool = True,
+    normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None,
+    init_scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> HookedTransformer:
+    """Builds the paper's model for a task: one layer, ReLU, learned positions, no LayerNorm.
+
+    The options are those of `Architecture`. What TransformerLens has no switch for (`attention="linear"`,
+    `residual=False`) is mounted as permanent hooks, so the model can be used like any other.
+
+    >>> from bayesticket.tasks import ModularAddition
+    >>> model = build_model(ModularAddition(p=7), d_model=8, d_mlp=16)
+    >>> model.cfg.n_layers, model.cfg.d_vocab, model.cfg.n_ctx
+    (1, 9, 5)
+    """
+    architecture = Architecture(
+        d_model=d_model,
+        n_heads=n_heads,
+        d_mlp=d_mlp,
+        attention=attention,
+        residual=residual,
+        biases=biases,
+        normalization_type=normalization_type,
+        init_scale=init_scale,
+    )
+    return build(architecture, task, seed=seed, dtype=dtype, device=device)
+
+
+def build(
+    architecture: Architecture,
+    task: AbstractTask,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> HookedTransformer:
+    """Builds the model of an `Architecture`; the weights depend on the seed alone, and on nothing global."""
+    if not isinstance(task, AbstractTask):
+        raise refuse("task", task, "a task, such as ModularAddition(p=113)")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise refuse("dtype", dtype, "a floating-point dtype, such as torch.float32")
+    require_device("device", device)
+    require_seed(seed)
+    config = {
+        "n_layers": 1,
+        "d_model": architecture.d_model,
+        "n_heads": architecture.n_heads,
+        "d_head": architecture.d_head,
+        "d_mlp": architecture.d_mlp,
+        "n_ctx": task.n_positions,
+        "d_vocab": task.d_vocab,
+        "d_vocab_out": task.d_vocab_out,
+        "act_fn": "relu",
+        "normalization_type": architecture.normalization_type,
+        "attention_dir": "causal",
+    }
+    # Drawn in float32 whatever the dtype, so that one seed means one initialisation.
+    model = hooked_transformer(config, seed=seed, device="cpu")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_matrix(name):
+                parameter.mul_(architecture.init_scale)
+    move(model, dtype)
+    equip(model, architecture)
+    return move(model, device)
+
+
+def require_device(field: str, device: object) -> None:
+    """Refuses what torch does not take for a device here."""
+    try:
+        torch.empty(0, device=device)  # type: ignore[arg-type]
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise refuse(field, device, "a device that torch can use here") from error
+
+
+def move(model: HookedTransformer, place: str | torch.device | torch.dtype) -> HookedTransformer:
+    """Moves a model to a device or a dtype, in place, without TransformerLens' printed notice."""
+    model.to(place, print_details=False)
+    return model
+
+
+_BUILDING = threading.Lock()
+
+
+def hooked_transformer(config: dict, *, seed: int, device: str = "cpu") -> HookedTransformer:
+    """A HookedTransformer from the fields of its config, its weights drawn from the seed alone."""
+    # The state of both is the whole process's, whose threads may be building models of their own.
+    with _BUILDING, warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        # Known and pinned below 4.0 on purpose; users of this library can do nothing about it.
+        warnings.filterwarnings("ignore", message="HookedTransformer is deprecated", category=DeprecationWarning)
+        torch.manual_seed(seed)
+        return HookedTransformer(HookedTransformerConfig(**config, device=device))
+
+
+def equip(model: HookedTransformer, architecture: Architecture) -> None:
+    """Adds to a bare model what TransformerLens has no switch for."""
+    model.architecture = architecture  # type: ignore[assignment]
+    if architecture.attention == "linear":
+        mount_permanently(model, linear_attention_hooks(0))
+    if not architecture.residual:
+        mount_permanently(model, no_residual_hooks(0))
+    if not architecture.biases:
+        for name, parameter in model.named_parameters():
+            if is_bias(name):
+                parameter.requires_grad_(False)
+
+
+def architecture_hooks(architecture: Architecture) -> list[str]:
+    """Names of the hook points on which an architecture's permanent hooks sit."""
+    linear = [] if architecture.attention == "softmax" else linear_attention_hooks(0)
+    return [name for name, _ in [*linear, *([] if architecture.residual else no_residual_hooks(0))]]

@@ -1,0 +1,95 @@
+"""Models written down beside their weights, and built again from both."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+
+from torch import Tensor, nn
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from bayesticket.errors import refuse, refuse_name
+from bayesticket.model.build import Architecture, architecture_hooks, equip, hooked_transformer
+from bayesticket.specs import describe_as
+
+_NOT_DESCRIBED = {
+    *("device", "n_devices", "n_params", "seed", "init_weights"),  # how a model was made, not what it is
+    "dtype",  # the weights have it
+    *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
+    # What could make reading a file fetch or run something; the models here read tokens, not text.
+    *("tokenizer_name", "tokenizer_prepends_bos", "default_prepend_bos", "trust_remote_code"),
+    *("load_in_4bit", "quantization_method"),
+}
+
+
+def describe_model(model: HookedTransformer) -> dict[str, object]:
+    """All that is needed to build a model again: settings that differ from TransformerLens' defaults, and weights.
+
+    >>> from bayesticket.tasks import ModularAddition
+    >>> sorted(describe_model(build_model(ModularAddition(p=7), d_model=8, residual=False)))
+    ['architecture', 'config', 'frozen', 'own_hooks', 'weights']
+    """
+    defaults = {field.name: field.default for field in fields(HookedTransformerConfig)}
+    config = {}
+    for name, value in model.cfg.to_dict().items():
+        value = value.item() if hasattr(value, "item") else value  # numpy scalars
+        if name not in _NOT_DESCRIBED and value != defaults.get(name, MISSING):
+            config[name] = value
+    return {
+        "config": config,
+        "architecture": getattr(model, "architecture", None),
+        "frozen": sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad),
+        "own_hooks": unexplained_hooks(model),
+        "weights": {name: parameter.data for name, parameter in model.named_parameters()},
+    }
+
+
+def unexplained_hooks(model: HookedTransformer) -> list[str]:
+    """Names of the modules that carry more hooks than the model's architecture has put there; no file holds those."""
+    architecture = getattr(model, "architecture", None)
+    explained = Counter(architecture_hooks(architecture) if architecture else ())
+    return sorted(name for name, module in model.named_modules() if _count_hooks(module) > explained[name])
+
+
+def _count_hooks(module: nn.Module) -> int:
+    forward = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return forward + len(module._backward_hooks) + len(module._backward_pre_hooks)
+
+
+def rebuild_model(
+    config: dict[str, object],
+    architecture: Architecture | None,
+    frozen: Sequence[str],
+    weights: dict[str, Tensor],
+    own_hooks: Sequence[str] = (),
+) -> HookedTransformer:
+    """Builds the model that `describe_model` wrote down; hooks of its own cannot be rebuilt."""
+    known = {field.name for field in fields(HookedTransformerConfig)} - _NOT_DESCRIBED
+    if unknown := sorted(set(config) - known):
+        raise refuse_name("model.config", unknown[0], sorted(known))
+    settings = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
+    made_from = {"dtype": next(iter(weights.values())).dtype, "seed": None, "init_weights": False}
+    model = hooked_transformer(settings | made_from, seed=0)
+    if architecture is not None:
+        equip(model, architecture)
+    load_parameters(model, weights)
+    parameters = dict(model.named_parameters())
+    if unknown := sorted(set(frozen) - set(parameters)):
+        raise refuse_name("model.frozen", unknown[0], parameters)
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name not in frozen)
+    return model
+
+
+describe_as("HookedTransformer", HookedTransformer, describe_model, rebuild_model)
+
+
+def load_parameters(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copies weights into a model's parameters; names and shapes must agree."""
+    parameters = dict(model.named_parameters())
+    if difference := sorted(set(parameters) ^ set(weights)):
+        raise refuse("weights", difference, "exactly the names of the model's parameters")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                raise refuse(f"weights[{name!r}]", tuple(weights[name].shape), f"shape {tuple(parameter.shape)}")
+            parameter.copy_(weights[name])

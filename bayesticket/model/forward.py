@@ -1,0 +1,240 @@
+"""The query-only forward: the same model, computed only where its answer is read.
+
+An algorithmic task reads one position, the last. Of a one-layer transformer this needs the attention, the MLP and the
+unembedding at that position only; and embeddings, keys and values need to be computed once for each distinct
+(position, token) row, of which a task has a few hundred, not once for each of the tens of thousands of tokens.
+
+`query_forward` computes just that, and calls the model's own hook points on the way, with a query axis of length 1.
+Any hook written against the last axes (`pattern[..., -1, :]`) therefore acts in it as it does in the full forward.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedTransformer
+
+from bayesticket.errors import BayesticketError, refuse_name
+from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
+from bayesticket.model.one_layer import unusual_setting
+
+FAST_HOOKS = (
+    "blocks.0.attn.hook_attn_scores",
+    "blocks.0.attn.hook_pattern",
+    "blocks.0.attn.hook_z",
+    "blocks.0.hook_attn_out",
+    "blocks.0.hook_resid_mid",
+    "blocks.0.mlp.hook_pre",
+    "blocks.0.mlp.hook_post",
+    "blocks.0.hook_mlp_out",
+    "blocks.0.hook_resid_post",
+    "unembed.hook_in",
+    "unembed.hook_out",
+)
+"""The hook points that the query-only forward passes through."""
+
+FORWARDS = ("auto", "fast", "full")
+log = logging.getLogger("bayesticket")
+
+
+class RowLayout:
+    """How a batch of tokens is made of distinct (position, token) rows, and how to sum over them quickly.
+
+    `index[n, t]` is the row of token t in sequence n. Positions that hold one token throughout the batch (operators,
+    padding, the query) are kept apart: mixing their values is a matrix product, whatever their number.
+    """
+
+    def __init__(self, tokens: Int[Tensor, "n T"], n_heads: int):
+        n, n_positions = tokens.shape
+        keys = tokens + torch.arange(n_positions, device=tokens.device) * (int(tokens.max()) + 1)
+        rows, index = torch.unique(keys, return_inverse=True)
+        first = torch.full_like(rows, n * n_positions).scatter_reduce_(
+            0, index.flatten(), torch.arange(n * n_positions, device=tokens.device), "amin"
+        )
+        self.n_heads, self.n_rows = n_heads, len(rows)
+        self.tokens, self.positions = tokens.flatten()[first], first % n_positions
+        self.index = index
+
+        constant = (index == index[:1]).all(0)
+        constant[0] &= ~constant.all()  # embedding bags must not be empty
+        self.varying_positions = None if not constant.any() else torch.nonzero(~constant)[:, 0]
+        self.constant_positions = torch.nonzero(constant)[:, 0]
+        self.constant_rows = index[0, constant]
+
+        # One bag a (sequence, head), over that head's own copy of the rows.
+        head_offset = torch.arange(n_heads, device=tokens.device)[:, None] * self.n_rows
+        bags = (index[:, None, ~constant] + head_offset).flatten(0, 1)
+        self.bags = bags
+        self.order = torch.argsort(bags.flatten(), stable=True)
+        self.members = self.order // max(1, bags.shape[1])
+        self.starts = torch.searchsorted(
+            bags.flatten()[self.order], torch.arange(n_heads * self.n_rows, device=tokens.device)
+        )
+
+        self.query_rows, self.query = torch.unique(index[:, -1], return_inverse=True)
+        self.score_index = self.query[:, None] * self.n_rows + index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class _MixRows(torch.autograd.Function):
+    """`z[n, h] = Σ_t weights[n, h, t] · table[h, index[n, t]]`, with its gradient by sorted segments.
+
+    Both sums are embedding bags: forward over the rows of a sequence, backward over the sequences of a row.
+    """
+
+    @staticmethod
+    def forward(ctx, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+        ctx.save_for_backward(table, weights)
+        ctx.layout = layout
+        heads, _, width = table.shape
+        mixed = F.embedding_bag(
+            layout.bags, table.reshape(-1, width), per_sample_weights=_varying(weights, layout), mode="sum"
+        ).view(len(layout), heads, width)
+        if len(layout.constant_rows):
+            constant = weights[..., layout.constant_positions]
+            mixed += torch.einsum("nhc,hcd->nhd", constant, table[:, layout.constant_rows])
+        return mixed
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient: Tensor):  # type: ignore[override]
+        table, weights = ctx.saved_tensors
+        layout: RowLayout = ctx.layout
+        gradient = gradient.contiguous()
+        d_table = _table_gradient(gradient, table, weights, layout) if ctx.needs_input_grad[0] else None
+        d_weights = _weights_gradient(gradient, table, weights, layout) if ctx.needs_input_grad[1] else None
+        return d_table, d_weights, None
+
+
+def _varying(weights: Tensor, layout: RowLayout) -> Tensor:
+    if layout.varying_positions is not None:
+        weights = weights.index_select(-1, layout.varying_positions)
+    return weights.flatten(0, 1)
+
+
+def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+    d_table = F.embedding_bag(
+        layout.members,
+        gradient.flatten(0, 1),
+        offsets=layout.starts,
+        per_sample_weights=_varying(weights, layout).flatten()[layout.order],
+        mode="sum",
+    ).view_as(table)
+    if len(layout.constant_rows):
+        constant = weights[..., layout.constant_positions]
+        d_table[:, layout.constant_rows] += torch.einsum("nhc,nhd->hcd", constant, gradient)
+    return d_table
+
+
+def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+    with torch.enable_grad():  # the bag's own backward for its weights is quick, and public only through autograd
+        varying = _varying(weights.detach(), layout).requires_grad_()
+        bag = F.embedding_bag(layout.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
+        (d_varying,) = torch.autograd.grad(bag, varying, gradient.flatten(0, 1))
+    d_varying = d_varying.view(*weights.shape[:2], -1)
+    if layout.varying_positions is None:
+        return d_varying
+    d_weights = torch.empty_like(weights)
+    d_weights[..., layout.varying_positions] = d_varying
+    d_weights[..., layout.constant_positions] = torch.einsum("nhd,hcd->nhc", gradient, table[:, layout.constant_rows])
+    return d_weights
+
+
+def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits at the last position of every sequence, equal to `model(tokens)[:, -1]`.
+
+    A pure function of the model's parameters and its mounted hooks, without branches on values. It can be
+    differentiated once; second derivatives need the full forward.
+    """
+    block, attention, hook = model.blocks[0], model.blocks[0].attn, model.hook_dict
+    stream = model.embed.W_E[layout.tokens] + model.pos_embed.W_pos[layout.positions]
+    stream_in = block.ln1(stream[None])[0]
+
+    query = torch.einsum("rd,hde->hre", stream_in[layout.query_rows], attention.W_Q) + attention.b_Q[:, None]
+    key = torch.einsum("rd,hde->hre", stream_in, attention.W_K) + attention.b_K[:, None]
+    value = torch.einsum("rd,hde->hre", stream_in, attention.W_V) + attention.b_V[:, None]
+
+    table = (query @ key.mT / attention.attn_scale).flatten(1)
+    scores = table.index_select(1, layout.score_index.flatten()).view(model.cfg.n_heads, *layout.score_index.shape)
+    scores = scores.transpose(0, 1).unsqueeze(2)
+    scores = hook["blocks.0.attn.hook_attn_scores"](scores)
+    pattern = hook["blocks.0.attn.hook_pattern"](scores.softmax(-1)).squeeze(2)
+
+    if model.cfg.n_heads == 1 and not has_hooks(hook["blocks.0.attn.hook_z"]):
+        # W_O commutes with the mixing of rows, and there are fewer rows than sequences.
+        attention_out = _MixRows.apply(value @ attention.W_O, pattern, layout) + attention.b_O
+    else:
+        z = hook["blocks.0.attn.hook_z"](_MixRows.apply(value, pattern, layout)[:, None])
+        attention_out = F.linear(z.flatten(2), attention.W_O.flatten(0, 1).T, attention.b_O)
+
+    attention_out = hook["blocks.0.hook_attn_out"](attention_out)
+    stream_at_query = stream[layout.query_rows].index_select(0, layout.query).unsqueeze(1)
+    middle = hook["blocks.0.hook_resid_mid"](stream_at_query + attention_out)
+    hidden = hook["blocks.0.mlp.hook_pre"](_affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in))
+    hidden = hook["blocks.0.mlp.hook_post"](block.mlp.act_fn(hidden))
+    mlp_out = hook["blocks.0.hook_mlp_out"](_affine(hidden, block.mlp.W_out, block.mlp.b_out))
+    final = hook["blocks.0.hook_resid_post"](middle + mlp_out)
+    if model.cfg.normalization_type is not None:
+        final = model.ln_final(final)
+    final = hook["unembed.hook_in"](final)
+    return hook["unembed.hook_out"](_affine(final, model.unembed.W_U, model.unembed.b_U)).squeeze(1)
+
+
+def _affine(
+    x: Float[Tensor, "n one d"], weight: Float[Tensor, "d e"], bias: Float[Tensor, "e"] | nn.Module
+) -> Float[Tensor, "n one e"]:
+    # squeeze, unlike x[:, 0], costs nothing in the backward pass
+    return torch.addmm(cast(Tensor, bias), x.squeeze(1), weight).unsqueeze(1)
+
+
+def full_forward(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits at the last position by TransformerLens' own forward."""
+    return model(tokens)[:, -1]
+
+
+def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:
+    """Why a model with hooks on these names needs the full forward; None where the query-only forward serves."""
+    if (setting := unusual_setting(model)) is not None:
+        return f"the model has {setting}"
+    if (module := foreign_hooks(model)) is not None:
+        return f"the module {module!r} carries a PyTorch hook of its own"
+    for name in [*names, *own_hooks(model)]:
+        if name not in FAST_HOOKS:
+            return f"{name} is not computed by the query-only forward"
+    return None
+
+
+def choose_forward(
+    forward: Literal["auto", "fast", "full"],
+    model: HookedTransformer,
+    names: Iterable[str] = (),
+    reasons: Iterable[str | None] = (),
+) -> Literal["fast", "full"]:
+    """Settles which forward to use; says so where "auto" has to fall back to the full one, for one of the reasons."""
+    if forward not in FORWARDS:
+        raise refuse_name("forward", forward, FORWARDS)
+    if forward == "full":
+        return "full"
+    reason = why_full(model, names) or next((given for given in reasons if given is not None), None)
+    if reason is None:
+        return "fast"
+    if forward == "fast":
+        raise BayesticketError(f"forward: got 'fast'; accepted: 'full' or 'auto', because {reason}")
+    log.warning("using the full forward, because %s", reason)
+    return "full"
+
+
+def task_loss(
+    logits: Float[Tensor, "n d_vocab_out"], targets: Int[Tensor, "n"], dtype: torch.dtype | None = None
+) -> Float[Tensor, ""]:
+    """Mean cross-entropy, computed in `dtype`.
+
+    In float32 a cross-entropy near 1e-7 rounds to 0 and stops giving gradient; float64 goes on.
+    """
+    return F.cross_entropy(logits if dtype is None else logits.to(dtype), targets)

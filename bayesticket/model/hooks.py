@@ -1,0 +1,130 @@
+"""Hooks: mounted and taken off again, and found where somebody else has left them."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from transformer_lens import HookedTransformer
+from transformer_lens.hook_points import HookPoint
+
+from bayesticket.errors import BayesticketError, refuse, refuse_name
+
+HookFunction = Callable[..., Tensor | None]
+"""A function `(tensor, hook)` that returns the edited tensor, or None to leave it."""
+
+
+NamedHook = tuple[str, HookFunction]
+"""A hook point's name and the function to mount there, as `HookedTransformer.hooks(fwd_hooks=…)` takes them."""
+
+
+@contextmanager
+def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[None]:
+    """Mounts hooks, in order, and takes exactly those off again, also after an exception.
+
+    Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, and refuses a hook that changes a shape.
+    """
+    handles = []
+    try:
+        for name, function in hooks:
+            point = hook_point(model, name)
+            point.add_hook(_shape_checked(function))
+            handles.append((point, point.fwd_hooks[-1]))
+        yield
+    finally:
+        for point, handle in handles:
+            handle.hook.remove()
+            if handle in point.fwd_hooks:
+                point.fwd_hooks.remove(handle)
+
+
+def mount_permanently(model: HookedTransformer, hooks: Iterable[NamedHook]) -> None:
+    """Mounts hooks that belong to the model, and stay."""
+    for name, function in hooks:
+        model.add_perma_hook(name, function)
+
+
+def _shape_checked(function: HookFunction) -> HookFunction:
+    def checked(tensor: Tensor, hook: HookPoint) -> Tensor | None:
+        edited = function(tensor, hook)
+        if edited is not None and edited.shape != tensor.shape:
+            raise BayesticketError(
+                f"hook on {hook.name}: returned shape {tuple(edited.shape)}; accepted: {tuple(tensor.shape)}"
+            )
+        return edited
+
+    return checked
+
+
+def hook_point(model: HookedTransformer, name: str) -> HookPoint:
+    """The hook point of that name, or an error with the closest one."""
+    if name not in model.hook_dict:
+        raise refuse_name("hook", name, model.hook_dict)
+    return model.hook_dict[name]
+
+
+def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str], reader: str) -> None:
+    """Refuses names of hook points that do not exist, or that a forward pass never reaches.
+
+    TransformerLens has gated hook points (such as `hook_result`) on which a hook sits in silence and never runs.
+    """
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in model.hook_dict:
+            raise refuse_name(f"{reader} reads a hook", name, model.hook_dict)
+    fired: set[str] = set()
+    probes = [(name, lambda tensor, hook: fired.add(str(hook.name))) for name in names]
+    with _bare(model), mounted(model, probes), torch.no_grad():
+        model(tokens[:1])
+    if silent := [name for name in names if name not in fired]:
+        raise refuse(
+            f"{reader} reads a hook",
+            silent[0],
+            "a hook point that fires; this one is switched off in the model's cfg",
+        )
+
+
+@contextmanager
+def _bare(model: HookedTransformer) -> Iterator[None]:
+    """Takes all hooks off the hook points, so that a trial run means nothing to them, and puts them back."""
+    kept = {point: point._forward_hooks for point in model.hook_dict.values()}
+    try:
+        for point in kept:
+            point._forward_hooks = OrderedDict()
+        yield
+    finally:
+        for point, hooks in kept.items():
+            point._forward_hooks = hooks
+
+
+def require_layer(model: HookedTransformer, layer: int, field: str) -> None:
+    """Refuses a layer that the model lacks."""
+    if layer >= model.cfg.n_layers:
+        raise refuse(field, layer, f"a layer of the model, 0 to {model.cfg.n_layers - 1}")
+
+
+def require_head(model: HookedTransformer, head: int, field: str) -> None:
+    """Refuses a head that the model lacks."""
+    if head >= model.cfg.n_heads:
+        raise refuse(field, head, f"a head of the model, 0 to {model.cfg.n_heads - 1}")
+
+
+def own_hooks(model: HookedTransformer) -> list[str]:
+    """Names of the hook points that carry hooks of any kind, permanent or not."""
+    return [name for name, point in model.hook_dict.items() if has_hooks(point)]
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module carries a hook, TransformerLens' or PyTorch's own, forward or backward."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def foreign_hooks(model: HookedTransformer) -> str | None:
+    """A module other than a hook point that carries a PyTorch hook, or None."""
+    for name, module in model.named_modules():
+        if not isinstance(module, HookPoint) and has_hooks(module):
+            return name
+    return None

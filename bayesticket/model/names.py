@@ -1,0 +1,93 @@
+"""What TransformerLens calls hook points and parameters: every rule about names is here."""
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor
+
+# Hook points ------------------------------------------------------------------------------------------------------
+
+
+def scores_name(layer: int) -> str:
+    """Where a layer's attention scores pass, before the softmax: `(batch, head, query, key)`."""
+    return f"blocks.{layer}.attn.hook_attn_scores"
+
+
+def pattern_name(layer: int) -> str:
+    """Where a layer's attention pattern passes: `(batch, head, query, key)`."""
+    return f"blocks.{layer}.attn.hook_pattern"
+
+
+def residual_name(layer: int) -> str:
+    """Where the residual stream enters a layer: `(batch, position, d_model)`."""
+    return f"blocks.{layer}.hook_resid_pre"
+
+
+def mlp_pre_name(layer: int) -> str:
+    """Where what the MLP's ReLU is given passes: `(batch, position, d_mlp)`."""
+    return f"blocks.{layer}.mlp.hook_pre"
+
+
+def middle_name(layer: int) -> str:
+    """Where the residual stream passes between a layer's attention and its MLP: `(batch, position, d_model)`."""
+    return f"blocks.{layer}.hook_resid_mid"
+
+
+def final_name(layer: int) -> str:
+    """Where the residual stream leaves a layer: `(batch, position, d_model)`."""
+    return f"blocks.{layer}.hook_resid_post"
+
+
+def is_before_values(name: str) -> bool:
+    """Whether an edit at a hook point changes the values that attention mixes, or what they are made from."""
+    return name.endswith(("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_attn_in"))
+
+
+# Parameters -------------------------------------------------------------------------------------------------------
+
+
+def parameter_kind(name: str) -> str:
+    """A parameter's name without its place; TransformerLens writes `_W_K` for the W_K of grouped queries.
+
+    >>> parameter_kind("blocks.0.attn.W_Q"), parameter_kind("blocks.1.attn._b_K")
+    ('W_Q', 'b_K')
+    """
+    return name.rsplit(".", 1)[-1].removeprefix("_")
+
+
+def is_bias(name: str) -> bool:
+    """Whether a parameter is a bias."""
+    return parameter_kind(name).startswith("b")
+
+
+def is_matrix(name: str) -> bool:
+    """Whether a parameter is a weight matrix, an embedding, or a matrix for each head."""
+    return parameter_kind(name).startswith("W_")
+
+
+def is_mlp(name: str) -> bool:
+    """Whether a parameter is a matrix or a bias of an MLP."""
+    return ".mlp." in name
+
+
+def is_routing(name: str) -> bool:
+    """Whether a parameter is a W_Q or a W_K, which decide where attention goes."""
+    return parameter_kind(name) in ("W_Q", "W_K")
+
+
+def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+    """Whether a parameter is a matrix between the embeddings and the unembedding, such as Muon orthogonalises."""
+    # b_Q of shape (n_heads, d_head) is a bias of two axes.
+    return parameter.ndim >= 2 and not is_bias(name) and "embed" not in name
+
+
+def routing_parameters(
+    parameters: Iterable[str], layers: int | Sequence[int], kinds: Iterable[str] = ("W_Q", "b_Q", "W_K", "b_K")
+) -> list[str]:
+    """Full names of the parameters that decide where attention goes in some layers."""
+    known, kinds = set(parameters), tuple(kinds)
+    names = []
+    for layer in (layers,) if isinstance(layers, int) else layers:
+        for kind in kinds:
+            plain, grouped = f"blocks.{layer}.attn.{kind}", f"blocks.{layer}.attn._{kind}"
+            names.append(grouped if plain not in known and grouped in known else plain)
+    return names

@@ -1,0 +1,135 @@
+"""The algebra of a plain one-layer model: its embeddings, its values, and what its last position sees."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from bayesticket.errors import refuse
+
+
+def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: int) -> slice:
+    """The key positions that a query may attend to: causal attention sees none after it, local none far before."""
+    query = query % n_positions
+    causal = model.cfg.attention_dir == "causal"
+    first = 0
+    if model.cfg.use_local_attn and model.cfg.attn_types and model.cfg.attn_types[layer] == "local":
+        first = max(0, query + 1 - (model.cfg.window_size or n_positions))
+    return slice(first, query + 1 if causal else n_positions)
+
+
+def embed_tokens(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n T d_model"]:
+    """The stream into a plain model's first layer: token plus position embeddings."""
+    return model.embed.W_E[tokens] + model.pos_embed.W_pos[: tokens.shape[1]]
+
+
+def embed_position(model: HookedTransformer, tokens: Int[Tensor, "n T"], position: int) -> Float[Tensor, "n d_model"]:
+    """The stream into a plain model's first layer at one position: token plus position embedding."""
+    return model.embed.W_E[tokens[:, position]] + model.pos_embed.W_pos[position % tokens.shape[1]]
+
+
+def mix_embeddings(
+    model: HookedTransformer, tokens: Int[Tensor, "n T"], weights: Float[Tensor, "n heads T"]
+) -> Float[Tensor, "n heads d_model"]:
+    """Weighted sums of the stream into a plain model's first layer, `Σ_t weights[n, h, t] x[n, t]`."""
+    n, heads, n_positions = weights.shape
+    bags = tokens[:, None].expand(n, heads, n_positions).flatten(0, 1)
+    tokens_mixed = F.embedding_bag(bags, model.embed.W_E, per_sample_weights=weights.flatten(0, 1), mode="sum")
+    return tokens_mixed.view(n, heads, -1) + weights @ model.pos_embed.W_pos[:n_positions]
+
+
+def normalize_for_attention(
+    model: HookedTransformer, stream: Float[Tensor, "n T d_model"], layer: int
+) -> Float[Tensor, "n T d_model"]:
+    """What a layer's attention makes its queries and keys from."""
+    return model.blocks[layer].ln1(stream)
+
+
+def attention_scale(model: HookedTransformer, layer: int) -> float:
+    """What a layer divides its attention scores by, √d_head."""
+    return float(model.blocks[layer].attn.attn_scale)
+
+
+_PLAIN = HookedTransformerConfig(
+    n_layers=1,
+    d_model=2,
+    d_head=2,
+    n_heads=1,
+    n_ctx=2,
+    d_vocab=2,
+    act_fn="relu",
+    normalization_type=None,
+    device="cpu",
+)
+
+
+_FREE = {
+    *(
+        "d_model",
+        "d_head",
+        "n_heads",
+        "n_ctx",
+        "d_vocab",
+        "d_vocab_out",
+        "d_mlp",
+        "act_fn",
+        "seed",
+        "device",
+        "dtype",
+    ),
+    *(
+        "init_mode",
+        "initializer_range",
+        "init_weights",
+        "n_params",
+        "model_name",
+        "attn_scale",
+        "use_attn_scale",
+    ),
+    *(
+        "normalization_type",
+        "eps",
+        "final_rms",
+        "attention_dir",
+        "default_prepend_bos",
+        "tokenizer_prepends_bos",
+    ),
+    *("use_hook_tokens", "from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
+    *("uses_rms_norm", "layer_norm_folding"),
+}
+
+
+def unusual_setting(model: HookedTransformer) -> str | None:
+    """A setting by which a model differs from the plain one-layer transformer in more than its sizes, or None."""
+    given, plain = model.cfg.to_dict(), _PLAIN.to_dict()
+    for name in given:
+        if name not in _FREE and given[name] != plain.get(name):
+            return f"{name}={given[name]!r}"
+    if model.cfg.act_fn.endswith("_ln"):
+        return f"act_fn={model.cfg.act_fn!r}"
+    return None
+
+
+def require_single_layer(model: HookedTransformer, field: str) -> None:
+    """Refuses a model in which a position's value depends on more than its own token."""
+    if (setting := unusual_setting(model)) is not None:
+        raise refuse(
+            field,
+            f"a model with {setting}",
+            "a plain one-layer model: only there does a value depend on its own token alone, and the MLP on one z",
+        )
+
+
+def value_table(model: HookedTransformer, n_positions: int) -> Float[Tensor, "T vocab heads d_head"]:
+    """The value vector `v = x W_V + b_V` of every token at every position of a one-layer model."""
+    attention = model.blocks[0].attn
+    stream = model.embed.W_E[None] + model.pos_embed.W_pos[:n_positions, None]
+    stream = normalize_for_attention(model, stream, 0)
+    return torch.einsum("tvd,hde->tvhe", stream, attention.W_V) + attention.b_V
+
+
+def values_of(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n heads T d_head"]:
+    """The value vectors of a batch in a one-layer model."""
+    table = value_table(model, tokens.shape[1])
+    return table[torch.arange(tokens.shape[1], device=tokens.device), tokens].transpose(1, 2)

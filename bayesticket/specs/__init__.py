@@ -1,0 +1,27 @@
+"""Specifications: tasks, models, interventions, measures, optimisers and configurations as frozen data.
+
+Here stands how such data compare, how they print, how they are written as JSON and read back without executing
+anything, and which id their content has. This room knows nothing of what is specified; a class becomes a specification
+by `@spec` and a base such as `Intervention`.
+"""
+
+from bayesticket.specs.base import Spec, changed, field_names, same, snake_case, spec
+from bayesticket.specs.code import tensor_hash
+from bayesticket.specs.describe import JSON, describe, describe_as, restore
+from bayesticket.specs.identity import description_id, spec_id
+
+__all__ = [
+    "JSON",
+    "Spec",
+    "changed",
+    "describe",
+    "describe_as",
+    "description_id",
+    "field_names",
+    "restore",
+    "same",
+    "snake_case",
+    "spec",
+    "spec_id",
+    "tensor_hash",
+]

@@ -1,0 +1,197 @@
+"""The benchmark measures what it says; how fast anything is, is not tested here."""
+
+import copy
+import functools
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bayesticket.cli import bench
+from bayesticket.cli.bench import BARE, RECORDED, Row, alternate, at_least, at_most, format_table
+from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
+from bayesticket.runs import Training
+from bayesticket.tasks import ModularAddition
+
+SMALL = replace(BARE, task=ModularAddition(p=11), dtype="float64")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with bench.threads(1):
+        yield
+
+
+class Clock:
+    """A clock that only actions move on."""
+
+    def __init__(self):
+        self.now, self.log = 0.0, ""
+
+    def __call__(self) -> float:
+        return self.now
+
+    def action(self, name: str, seconds: list[float]):
+        remaining = iter(seconds)
+
+        def act() -> None:
+            self.log += name
+            self.now += next(remaining)
+
+        return act
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+def test_actions_take_turns_in_blocks_after_a_warm_up():
+    clock = Clock()
+    actions = [clock.action("a", [1.0] * 9), clock.action("b", [2.0] * 9)]
+    assert alternate(actions, rounds=2, repeats=3, clock=clock) == [1.0, 2.0]
+    assert clock.log == "aaabbb" * 3
+
+
+def test_neither_the_warm_up_nor_a_disturbed_round_counts():
+    clock = Clock()
+    calm = clock.action("a", [9.0, 9.0, 1.0, 3.0, 500.0, 1.0, 2.0, 2.0])
+    (seconds,) = alternate([calm], rounds=3, repeats=2, clock=clock)
+    assert seconds == 2.0
+
+
+def test_threads_are_given_back_also_after_an_error():
+    before = torch.get_num_threads()
+    seen = []
+
+    @bench.threads(before + 1)
+    def fail():
+        seen.append(torch.get_num_threads())
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert [*seen, torch.get_num_threads()] == [before + 1, before]
+
+
+def test_memory_grows_by_what_is_held():
+    # In a process of its own, whose peak is not that of earlier tests.
+    program = """if True:
+        import json, torch
+        from bayesticket.bench import _memory
+        before = _memory("VmRSS")
+        torch.ones(50_000_000 // 4)
+        print(json.dumps([before, _memory("VmHWM")]))
+    """
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    before, peak = json.loads(output)
+    assert 45e6 < peak - before < 100e6
+
+
+# --- what is measured ---------------------------------------------------------------------------------------
+
+
+def test_the_plain_loop_and_the_library_take_the_same_steps():
+    ours = Training(replace(SMALL, record_every=1))
+    model = copy.deepcopy(ours.model)
+    optimizer = bench.plain_optimizer(model, ours.config)
+    for epoch in range(5):
+        loss = bench.plain_step(model, ours.train, optimizer)
+        ours.take_epoch()
+        assert ours.records[epoch]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
+        for name, weight in ours.model.named_parameters():
+            torch.testing.assert_close(weight, model.get_parameter(name), rtol=0, atol=1e-5)
+
+
+def test_the_products_are_those_of_the_last_layers(monkeypatch):
+    training = Training(BARE)
+    n, shapes = len(training.train), []
+    assert n == 3_830
+    multiply = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out: shapes.append((*a.shape, b.shape[1])) or multiply(a, b, out=out))
+    bench.unavoidable_products(training.model, n)()
+    expected = []
+    for rows, cols in ((64, 256), (256, 64), (64, 113)):
+        expected += [(n, rows, cols), (n, cols, rows), (rows, n, cols)]
+    assert sorted(shapes) == sorted(expected)
+
+
+def test_the_products_are_the_gradients_of_linear_layers():
+    widths = (4, 7, 5, 3)
+    x, d_x = ([torch.randn(30, width, dtype=torch.float64) for width in widths] for _ in range(2))
+    weights = [torch.randn(shape, dtype=torch.float64) for shape in itertools.pairwise(widths)]
+    d_weights = [torch.empty_like(weight) for weight in weights]
+    bench.multiply_through(weights, x, d_x, d_weights)
+
+    leaves = [tensor.clone().requires_grad_() for tensor in (x[0], *weights)]
+    out = functools.reduce(torch.matmul, leaves)
+    torch.testing.assert_close(x[-1], out.detach())
+    torch.testing.assert_close([d_x[0], *d_weights], list(torch.autograd.grad(out, leaves, d_x[-1])))
+
+
+def test_bare_steps_record_nothing_that_is_timed_and_recorded_blocks_one_record_each():
+    for config, expected in ((BARE, [0]), (RECORDED, [0, 10, 20])):
+        training = Training(replace(config, task=ModularAddition(p=7)))
+        for _ in range(30):
+            training.take_epoch()
+        assert [record["epoch"] for record in training.records] == expected
+
+
+def test_measures_beyond_the_default_are_found():
+    kinds = bench.further_measures()
+    assert AttentionEntropy in kinds
+    assert not set(kinds) & {type(measure) for measure in DEFAULT_MEASURES}
+
+
+@pytest.mark.parametrize("reason", ["needs a field", "refuses the model"])
+def test_a_measure_that_cannot_be_made_is_named_and_skipped(reason, monkeypatch):
+    if reason == "needs a field":
+        monkeypatch.setattr(bench, "_required_fields", lambda kind: ["teacher"])
+    else:
+        monkeypatch.setattr(AttentionEntropy, "check", lambda *_: (_ for _ in ()).throw(bench.BayesticketError("no")))
+    row = bench.cost_of_measure(bench.QUICK, AttentionEntropy)
+    assert row.name.startswith("AttentionEntropy")
+    assert row.value == ("skipped: it has no default teacher" if reason == "needs a field" else "skipped: no")
+    assert row.ratio is row.met is None
+
+
+def test_the_quick_bench_has_every_row():
+    rows = bench.bench(quick=True)
+    names = [row.name for row in rows]
+    assert len(set(names)) == len(names)
+    for part in (
+        *("plain loop", "matrix products", "recording", "KLPrior", "NormMatch", "TicketMask", "side by side", "memory"),
+        *(f"p = {p}," for p in (59, 113, 227)),
+        *(f"T = {n}, {kind}" for n in (5, 17, 65) for kind in ("random", "constant")),
+        *("1 head", "2 heads", "4 heads"),
+        *(kind.__name__ for kind in bench.further_measures()),
+    ):
+        assert sum(part in name for name in names) == 1, part
+    assert all(row.ratio is None or row.ratio > 0 for row in rows)
+    assert all(name in format_table(rows) for name in names)
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def test_bounds_are_met_from_their_own_side():
+    assert [at_least("", "", ratio, 6.0).met for ratio in (5.9, 6.0, 6.1)] == [False, True, True]
+    assert [at_most("", "", ratio, 1.1).met for ratio in (1.0, 1.1, 1.2)] == [True, True, False]
+
+
+def test_the_table_is_aligned_and_says_what_is_met():
+    rows = [
+        at_least("speed", "9.1 ms against 62.0 ms", 6.81, 6.0),
+        at_most("recording", "1.2 ms", 12.5, 1.15),
+        Row("memory", "80 MB", target="below 300 MB", met=True),
+        Row("4 heads", "12 ms", 1.25),
+    ]
+    assert format_table(rows).splitlines() == [
+        "what       measured                ratio  target",
+        "speed      9.1 ms against 62.0 ms   6.81  at least 6.00: met",
+        "recording  1.2 ms                  12.50  at most 1.15: not met",
+        "memory     80 MB                          below 300 MB: met",
+        "4 heads    12 ms                    1.25",
+    ]

@@ -1,0 +1,229 @@
+"""The command line, and what installing and importing the package costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import bayesticket as bt
+from bayesticket.cli.expressions import parse_spec
+from bayesticket.cli.main import main
+
+HEAVY = ("torch", "transformer_lens", "pandas", "plotly", "tyro", "scipy", "xarray", "kaleido")
+
+
+def heavy_modules(code):
+    probe = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(finished.stdout.splitlines()[-1].split())
+
+
+def test_help_imports_neither_torch_nor_transformer_lens():
+    assert heavy_modules("from bayesticket.cli.main import main; main(['--help']); main(['nonsense'])") == set()
+    assert heavy_modules("import bayesticket") == set()
+
+
+def test_the_library_imports_nothing_heavy_that_transformer_lens_does_not():
+    theirs = heavy_modules("import torch, transformer_lens")
+    assert heavy_modules("import bayesticket as bt; bt.train; bt.measure; bt.Run") <= theirs
+
+
+def test_every_public_name_is_there():
+    for name in bt.__all__:
+        assert getattr(bt, name) is not None
+
+
+def test_train_shows_every_option_with_its_meaning(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = capsys.readouterr().out
+    from dataclasses import fields
+
+    for field in fields(bt.TrainConfig):
+        assert f"--{field.name.replace('_', '-')}" in shown
+    assert shown.count("default:") >= len(fields(bt.TrainConfig))
+
+
+TOML = """
+task = "ModularAddition(p=7)"
+intervention = "KLPrior(strength=0.5) + NormMatch(radius=8)"
+model = "Architecture(d_model=16, d_mlp=16)"
+measures = ["AttentionEntropy()"]
+betas = [0.9, 0.98]
+epochs = 20
+"""
+
+
+def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(TOML)
+    store = tmp_path / "run"
+    assert main(["train", "--config", str(tmp_path / "run.toml"), "--seed", "3", "--store", str(store)]) == 0
+    assert "Run(finished after 20 epochs" in capsys.readouterr().out
+    run = bt.Run.load(store)
+    assert run.config.seed == 3
+    assert run.config.betas == (0.9, 0.98)
+    assert run.config.intervention == bt.KLPrior(strength=0.5) + bt.NormMatch(radius=8)
+    assert "attention_entropy" in run.curves
+    assert json.loads((store / "run.json").read_text())["made_with"]["config_file"] == TOML
+    assert "<html" in (store / "curves.html").read_text()
+    assert main(["train", "--config", str(tmp_path / "run.toml"), "--seed", "3", "--store", str(store)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, reproduce, report, bench"),
+        (["train", "--config", "nowhere.toml"], "--config: got 'nowhere.toml'; accepted: a TOML file"),
+        (["train", "--config"], "--config: got 'nothing'"),
+        (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
+        (["resume", "nowhere"], "nowhere"),
+        (["reproduce", "fig9"], "fig9"),
+        (["reproduce", "fig1", "--seeds", "0"], "seeds: got 0; accepted: a whole number of at least 1"),
+        (["reproduce", "fig1", "--workers", "0", "--smoke"], "workers: got 0"),
+        (["report", "--results", "nowhere"], "results: got 'nowhere'; accepted: a directory with results"),
+    ],
+)
+def test_bad_input_is_one_line_on_the_error_stream(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_unknown_keys_of_a_file_are_named(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text("epocs = 3")
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+    assert "got 'epocs'" in (error := capsys.readouterr().err)
+    assert "Closest: 'epochs'" in error
+    (tmp_path / "run.toml").write_text("epochs = = 3")
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KLPrior(strength=__import__('os').getcwd())",
+        "KLPrior",
+        "[KLPrior() for _ in 'x']",
+        "open('x', 'w')",
+        "KLPrior().strength",
+        "KLPrior(",
+        "3",
+    ],
+)
+def test_expressions_are_read_by_grammar_and_never_evaluated(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if text == "KLPrior":
+        assert parse_spec(text) == bt.KLPrior()
+        return
+    with pytest.raises(bt.BayesticketError):
+        parse_spec(text)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_expression_reads_what_a_specification_prints():
+    for spec in (
+        bt.ModularAddition(p=7, distractors="constant"),
+        bt.KLPrior(strength=bt.Anneal(2.0, 0.5, last=10), head=1) + bt.QKPenalty(),
+        bt.Architecture(n_heads=4, normalization_type="LN"),
+        bt.KLPrior(bt.Permuted("oracle", seed=2)),
+    ):
+        assert parse_spec(repr(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "0"], "epochs: got 0; accepted: a whole number of at least 1"),
+        (["--task", "Nothing()"], "task: got 'Nothing'; accepted: "),
+        (["--intervention", "KLPrior(strength=-1)"], "strength: got -1; accepted: "),
+    ],
+)
+def test_a_flag_that_makes_no_sense_is_one_line(arguments, message, capsys):
+    assert main(["train", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"bayesticket: {message}")
+
+
+def test_an_unknown_flag_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--epocs", "3"])
+    assert "--epochs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"store = 5", "store: got 5; accepted: the path of a directory, as text"),
+        (b'checkpoint_every = "often"', "checkpoint_every: got 'often'; accepted: a whole number of at least 1"),
+        (b"\xff\xfe", "accepted: a TOML file that can be read"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_one_line(content, message, tmp_path, capsys):
+    (tmp_path / "run.toml").write_bytes(content)
+    assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_figure_is_reproduced_and_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    smaller = ["--smoke", "--seeds", "1", "--epochs", "10", "--workers", "1"]
+    assert main(["reproduce", "fig1", *smaller, "--store", "runs here", "--out", "pages"]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "pages" / "fig1.html")
+    assert len(list((tmp_path / "runs here").iterdir())) == 2
+    assert main(["report", "--results", "pages", "--out", "all.html"]) == 0
+    assert "Figure 1" in (tmp_path / "all.html").read_text(encoding="utf-8")
+
+
+def test_quickstart_shows_every_option_with_its_meaning(capsys):
+    with pytest.raises(SystemExit):
+        main(["quickstart", "--help"])
+    shown = capsys.readouterr().out
+    for option, meaning in (("--out", "Directory for"), ("--seed", "Decides"), ("--p ", "The modulus")):
+        assert option in shown
+        assert meaning in shown
+
+
+def test_quickstart_takes_its_directory(tmp_path, monkeypatch):
+    from bayesticket.cli.quickstart import quickstart as module
+
+    asked = []
+
+    def ask(jobs, **options):
+        asked.extend(jobs)
+        return {}
+
+    monkeypatch.setattr(module, "train_jobs", ask)
+    assert main(["quickstart", "--out", str(tmp_path / "here")]) == 2  # nothing was trained that could be shown
+    assert {job.store.parent for job in asked} == {tmp_path / "here" / "runs"}
+
+
+@pytest.mark.parametrize(("presses", "said"), [(1, "continue with: bayesticket resume "), (2, "interrupted")])
+def test_ctrl_c_says_what_to_type_next(presses, said, tmp_path, monkeypatch, capsys):
+    from bayesticket.runs import Training
+
+    take_epoch = Training.take_epoch
+
+    def interrupted(self):
+        take_epoch(self)
+        if self.epoch == 3:
+            for _ in range(presses):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0)
+
+    monkeypatch.setattr(Training, "take_epoch", interrupted)
+    store = tmp_path / "a run"
+    options = ["--task", "ModularAddition(p=5)", "--model", "Architecture(d_model=8, d_mlp=8)", "--epochs", "9"]
+    assert main(["train", *options, "--store", str(store)]) == 130
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in line
+    if presses == 1:
+        assert line.endswith(f"'{store}'")
+        monkeypatch.undo()
+        assert main(["resume", str(store)]) == 0
+        assert "finished after 9 epochs" in capsys.readouterr().out

@@ -1,0 +1,229 @@
+"""The query-only forward against TransformerLens' own, and training against a plain TransformerLens loop."""
+
+import logging
+import warnings
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from catalog import NAMES, TASKS, interventions
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+import bayesticket as bt
+from bayesticket.errors import BayesticketError
+from bayesticket.model import FAST_HOOKS, RowLayout, choose_forward, full_forward, mounted, query_forward, why_full
+
+
+def small_model(task, **options):
+    return bt.build_model(task, d_model=16, d_mlp=32, **{"seed": 1, "dtype": torch.float64} | options)
+
+
+def outcome(model, batch, intervention, forward):
+    """Logits, loss and the gradient of every parameter, at an epoch where all schedules are on."""
+    with bt.Recipe.attach(intervention or bt.Recipe(), model, batch, seed=0) as live:
+        live.epoch = 20
+        logits = forward(model, batch)
+        loss = F.cross_entropy(logits, batch.targets) + live.penalty()
+        loss.backward()
+    gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
+    model.zero_grad()
+    return logits.detach(), loss.detach(), gradients
+
+
+def full(model, batch):
+    return full_forward(model, batch.tokens)
+
+
+def fast(model, batch):
+    return query_forward(model, RowLayout(batch.tokens, model.cfg.n_heads))
+
+
+def assert_agree(model, batch, intervention, tolerance):
+    slow, quick = outcome(model, batch, intervention, full), outcome(model, batch, intervention, fast)
+    torch.testing.assert_close(quick[0], slow[0], rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(quick[1], slow[1], rtol=tolerance, atol=tolerance)
+    whole = torch.stack([gradient.norm() for gradient in slow[2].values()]).norm()
+    for name, gradient in slow[2].items():
+        # A gradient that is 0 but for rounding (the key bias: softmax ignores it) is compared with the whole gradient.
+        size = gradient.norm() if gradient.norm() > 1e-6 * whole else whole
+        assert (quick[2][name] - gradient).norm() <= tolerance * size, name
+
+
+@pytest.mark.parametrize("attention", ["softmax", "linear"])
+@pytest.mark.parametrize("n_heads", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("task", TASKS)
+def test_the_forwards_agree_in_float64(task, name, n_heads, attention):
+    if "linear" in name and attention == "linear":
+        pytest.skip("the same replacement twice")
+    task = TASKS[task]
+    if name == "mixed" and not (~task.examples(0).informative).any(-1).all():
+        pytest.skip("no distractors")
+    model = small_model(task, n_heads=n_heads, attention=attention)
+    assert_agree(model, task.split().train, interventions(task, model)[name], 1e-10)
+
+
+@pytest.mark.parametrize("n_heads", [1, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_forwards_agree_in_float32(name, n_heads):
+    task = TASKS["addition"]
+    model = small_model(task, n_heads=n_heads, dtype=torch.float32)
+    assert_agree(model, task.split().train, interventions(task, model)[name], 1e-5)
+
+
+@pytest.mark.parametrize("options", [{"normalization_type": "LN"}, {"normalization_type": "RMS"}, {"residual": False}])
+def test_the_forwards_agree_on_other_architectures(options):
+    task = TASKS["addition"]
+    model = small_model(task, n_heads=2, **options)
+    assert why_full(model) is None
+    assert_agree(model, task.split().train, bt.KLPrior(), 1e-10)
+
+
+def test_every_fast_hook_sees_what_the_full_forward_shows_at_the_query():
+    task = TASKS["addition"]
+    model, batch = small_model(task, n_heads=2), task.split().train
+    seen = {}
+
+    def keep(tensor, hook):
+        seen[hook.name] = tensor
+
+    with mounted(model, [(name, keep) for name in FAST_HOOKS]):
+        fast(model, batch)
+        quick = dict(seen)
+        model(batch.tokens)
+    for name in FAST_HOOKS:
+        axis = 2 if "scores" in name or "pattern" in name else 1
+        torch.testing.assert_close(quick[name], seen[name].narrow(axis, -1, 1), msg=name)
+
+
+@pytest.mark.parametrize("name", FAST_HOOKS)
+@pytest.mark.parametrize("forward", [full, fast])
+def test_an_edit_on_any_fast_hook_changes_the_logits(name, forward):
+    task = TASKS["addition"]
+    model, batch = small_model(task), task.split().train
+
+    def edit(tensor, hook):
+        edited = tensor.clone()
+        edited[..., -1] = edited[..., -1] + 1.0
+        return edited
+
+    before = forward(model, batch)
+    with mounted(model, [(name, edit)]):
+        assert not torch.allclose(forward(model, batch), before)
+    torch.testing.assert_close(forward(model, batch), before)
+
+
+def test_a_hook_that_the_fast_forward_lacks_makes_training_say_so_once(caplog):
+    task = TASKS["addition"]
+
+    @dataclass(frozen=True, eq=False)
+    class Shrink(bt.Intervention):
+        def edits(self, context):
+            return [("hook_embed", lambda tensor, hook: 0.5 * tensor)]
+
+    with caplog.at_level(logging.WARNING, logger="bayesticket"):
+        run = bt.train(task, Shrink(), epochs=30)
+    assert run.made_with["forward"] == "full"
+    assert [record.getMessage() for record in caplog.records] == [
+        "using the full forward, because hook_embed is not computed by the query-only forward"
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"n_layers": 2}, {"act_fn": "solu_ln"}, {"positional_embedding_type": "rotary"}, {"attn_only": True}]
+)
+def test_models_that_are_not_plain_get_the_full_forward(changes):
+    config = {"n_layers": 1, "d_model": 8, "d_head": 8, "d_mlp": 8, "n_ctx": 5, "d_vocab": 9, "act_fn": "relu"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        model = HookedTransformer(HookedTransformerConfig(**config | changes, normalization_type=None, device="cpu"))
+    assert choose_forward("auto", model) == "full"
+    with pytest.raises(BayesticketError, match="forward: got 'fast'"):
+        choose_forward("fast", model)
+
+
+def test_a_module_with_a_pytorch_hook_gets_the_full_forward():
+    model = small_model(TASKS["addition"])
+    assert choose_forward("auto", model) == "fast"
+    model.blocks[0].mlp.register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert choose_forward("auto", model) == "full"
+
+
+def plain_loop(model, train, test, epochs, *, lr, weight_decay, frozen=None, kl_strength=0.0):
+    """What one would write with TransformerLens alone; the recorded quantities, computed by their formulas."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay, betas=(0.9, 0.999))
+    hook, kept, rows = "blocks.0.attn.hook_pattern", {}, []
+
+    def edit(pattern, hook):
+        if frozen is not None:
+            pattern = pattern.clone()
+            pattern[:, :, -1] = frozen[:, None]
+        kept["pattern"] = pattern
+        return pattern
+
+    for epoch in range(epochs):
+        for group in optimiser.param_groups:
+            group["lr"] = lr * min(1.0, (epoch + 1) / 10)
+        with torch.no_grad():
+            test_logits = model(test.tokens)[:, -1] if frozen is None else None
+        with model.hooks(fwd_hooks=[(hook, edit)]):
+            logits = model(train.tokens)[:, -1]
+        attention = kept["pattern"][:, :, -1]
+        loss = F.cross_entropy(logits, train.targets)
+        divergence = (train.oracle[:, None] * (train.oracle[:, None].clamp_min(1e-30) / attention).log()).sum(-1).mean()
+        rows.append(
+            {
+                "train_loss": loss.item(),
+                "kl_to_oracle": divergence.item(),
+                "mlp_norm": sum(p.square().sum() for p in model.blocks[0].mlp.parameters()).sqrt().item(),
+                "informative_mass_mean": (attention * train.informative[:, None]).sum(-1).mean().item(),
+                "train_accuracy": (logits.argmax(-1) == train.targets).double().mean().item(),
+            }
+        )
+        if test_logits is not None:
+            rows[-1]["test_loss"] = F.cross_entropy(test_logits, test.targets).item()
+        (loss + kl_strength * divergence).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+    return rows
+
+
+@pytest.mark.parametrize("forward", ["fast", "full"])
+@pytest.mark.parametrize("n_heads", [1, 4])
+@pytest.mark.parametrize("case", ["none", "kl", "frozen"])
+def test_training_equals_a_plain_transformer_lens_loop(case, n_heads, forward):
+    task = bt.ModularAddition(p=11)
+    split = task.split(seed=2)
+    model = bt.build_model(task, n_heads=n_heads, seed=2, dtype=torch.float64)
+    oracle = torch.tensor([0.5, 0, 0.5, 0, 0], dtype=torch.float64).expand(len(split.train), 5)
+    intervention = {"none": None, "kl": bt.KLPrior(strength=0.3), "frozen": bt.FrozenAttention("oracle")}[case]
+    run = bt.train(
+        task,
+        intervention,
+        seed=2,
+        epochs=50,
+        lr=3e-3,
+        record_every=1,
+        dtype="float64",
+        forward=forward,
+        model=bt.Architecture(n_heads=n_heads),
+    )
+    rows = plain_loop(
+        model,
+        split.train,
+        split.test,
+        50,
+        lr=3e-3,
+        weight_decay=1.0,
+        frozen=oracle if case == "frozen" else None,
+        kl_strength=0.3 if case == "kl" else 0.0,
+    )
+    for name in rows[0]:
+        if case == "frozen" and name == "kl_to_oracle":
+            continue
+        expected = torch.tensor([row[name] for row in rows], dtype=torch.float64)
+        torch.testing.assert_close(torch.tensor(run.curves[name].to_numpy()[:50]), expected, rtol=1e-8, atol=1e-10)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(run.weights[name], parameter.data, rtol=1e-7, atol=1e-10, msg=name)

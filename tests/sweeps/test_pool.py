@@ -1,0 +1,547 @@
+"""Many jobs: whatever dies, stops or fails, every other run ends as it would have alone."""
+
+import functools
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+from jobs import (
+    Deadly,
+    Raising,
+    Spoiling,
+    assert_as_uninterrupted,
+    leftovers,
+    small_job,
+    teacher,
+)
+from programs import alive, is_under_way, running, wait_until
+
+import bayesticket as bt
+from bayesticket.sweeps import Job, failures, pool, train_jobs
+from bayesticket.sweeps.worker import Outcome, beside, train_job
+
+FORK = multiprocessing.get_context("fork")
+LONG = 300  # epochs, long enough to be killed in between
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that begin at once, since everything is imported here; that of the quick start begins as users' do."""
+    monkeypatch.setattr(pool, "START", "fork")
+    monkeypatch.setattr(pool, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(pool, "BUSY_FOR", 0.2)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> list[Job]:
+    return small_jobs(tmp_path / "store")
+
+
+def small_jobs(store: Path, *, epochs: int = 40, n: int = 3) -> list[Job]:
+    return [
+        small_job(store, f"seed {seed}", bt.KLPrior(strength=0.5), seed=seed, epochs=epochs, checkpoint_every=20)
+        for seed in range(n)
+    ]
+
+
+def store_of(jobs: list[Job]) -> Path:
+    return jobs[0].store.parent
+
+
+def assert_complete(jobs: list[Job], outcomes: dict[str, Outcome]) -> None:
+    assert outcomes == {job.name: Outcome("complete") for job in jobs}
+    for job in jobs:
+        assert_as_uninterrupted(job)
+    assert leftovers(store_of(jobs)) == []
+    assert multiprocessing.active_children() == []
+
+
+def in_background(function, *given) -> threading.Thread:
+    thread = threading.Thread(target=function, args=given, daemon=True)
+    thread.start()
+    return thread
+
+
+def own_processes() -> list[psutil.Process]:
+    return [psutil.Process(each.pid) for each in multiprocessing.active_children()]
+
+
+# Over every kind of executor --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_processes_of_our_own(jobs, workers):
+    assert_complete(jobs, train_jobs(jobs, workers=workers))
+
+
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, functools.partial(ProcessPoolExecutor, mp_context=FORK)])
+def test_an_executor_that_is_given(jobs, kind):
+    with kind(2) as executor:
+        outcomes = train_jobs(jobs, executor=executor)
+        assert executor.submit(len, "it is left at work").result() == 18
+    assert_complete(jobs, outcomes)
+
+
+def test_jobs_with_the_same_teacher_in_threads(tmp_path):
+    jobs = [
+        small_job(tmp_path / "store", f"seed {seed}", bt.KLPrior(teacher(), strength=0.5), seed=seed, epochs=10)
+        for seed in range(6)
+    ]
+    with ThreadPoolExecutor(6) as executor:
+        outcomes = train_jobs(jobs, executor=executor)
+    assert_complete(jobs, outcomes)
+
+
+class AtOnce(Executor):
+    """Works in the calling thread; what it does with a job is up to each test."""
+
+    def __init__(self, work=train_job):
+        self.work, self.calls = work, []
+
+    def submit(self, function, /, *given, **named):
+        self.calls.append((function, *given))
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(self.work(*given))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def test_jobs_begin_in_their_order(jobs):
+    executor = AtOnce()
+    assert_complete(jobs, train_jobs(jobs, executor=executor))
+    assert [given[1].name for given in executor.calls] == [job.name for job in jobs]
+    assert all(given[1] is not job for given, job in zip(executor.calls, jobs, strict=True)), "threads would share them"
+
+
+def test_an_executor_that_takes_equal_calls_for_the_same_work(jobs):
+    done: dict[str, Outcome] = {}
+
+    def remembering(*given: object) -> Outcome:
+        key = repr(given)
+        if key not in done:
+            done[key] = train_job(*given) if done else Outcome("busy")
+        return done[key]
+
+    assert_complete(jobs, train_jobs(jobs, executor=AtOnce(remembering)))
+
+
+def test_what_an_executor_loses_is_trained_again_a_few_times(jobs, capsys):
+    lost: list[str] = []
+
+    def losing(job: Job, *given: object) -> Outcome:
+        if lost.count(job.name) < (pool.MOST_ERRORS if job.name == "seed 1" else pool.MOST_ERRORS - 1):
+            lost.append(job.name)
+            raise ConnectionError("the worker\nis gone")
+        return train_job(job, *given)
+
+    outcomes = train_jobs(jobs, executor=AtOnce(losing))
+    assert [outcome.kind for outcome in outcomes.values()] == ["complete", "failed", "complete"]
+    said = "the executor lost it (ConnectionError: the worker is gone)"
+    assert outcomes["seed 1"].error == f"{said}, as it did 3 times in a row without getting any further"
+    assert f"bayesticket: seed 0: {said}; it goes on from its last checkpoint\n" in capsys.readouterr().err
+
+
+def test_a_run_that_gets_further_each_time_is_not_given_up(jobs):
+    lost: list[str] = []
+
+    def losing(job: Job, *given: object) -> Outcome:
+        if lost.count(job.name) < 3 * pool.MOST_ERRORS:
+            lost.append(job.name)
+            said = {"epoch": 10 * lost.count(job.name), "train_accuracy": 0.5, "test_accuracy": 0.5}
+            beside(job.store, "progress").write_text(json.dumps(said))
+            raise ConnectionError
+        return train_job(job, *given)
+
+    assert_complete(jobs, train_jobs(jobs, executor=AtOnce(losing)))
+
+
+def test_what_an_executor_cancels_is_trained_again(jobs):
+    class Cancelling(AtOnce):
+        def submit(self, function, /, *given, **named):
+            if self.calls:
+                return super().submit(function, *given)
+            self.calls.append(given)
+            future: Future[Outcome] = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    assert_complete(jobs, train_jobs(jobs, executor=Cancelling()))
+
+
+def test_an_executor_whose_processes_do_not_see_the_store(jobs, tmp_path):
+    def elsewhere(job: Job, going: Path, attempt: str) -> Outcome:
+        return train_job(job, tmp_path / "another machine" / going.name, attempt)
+
+    outcomes = train_jobs(jobs, executor=AtOnce(elsewhere))
+    error = failures(outcomes)
+    assert "seed 0: it stopped since " in str(error)
+    assert "has to see the store under the same path" in str(error)
+    assert "(and 2 more of 3 runs)" in str(error)
+    assert not (tmp_path / "another machine").exists()
+
+
+def test_a_file_that_somebody_has_cleaned_away_is_put_back(tmp_path):
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+
+    def clean() -> None:
+        wait_until(lambda: any(is_under_way(job.store) for job in jobs))
+        for path in store_of(jobs).glob(".going.*"):
+            path.unlink()
+
+    cleaning = in_background(clean)
+    outcomes = train_jobs(jobs, workers=2)
+    cleaning.join()
+    assert_complete(jobs, outcomes)
+
+
+def test_an_executor_that_takes_no_more_says_so(jobs):
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(
+        bt.BayesticketError, match=r"^executor: ThreadPoolExecutor takes no more runs \(RuntimeError: .*"
+    ) as caught:
+        train_jobs(jobs, executor=executor)
+    assert "\n" not in str(caught.value)
+    assert leftovers(store_of(jobs)) == []
+
+
+def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, capsys):
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+
+    def kill_one() -> None:
+        wait_until(lambda: any(is_under_way(job.store) for job in jobs))
+        own_processes()[0].kill()
+
+    killing = in_background(kill_one)
+    with (
+        ProcessPoolExecutor(2, mp_context=FORK) as executor,
+        pytest.raises(bt.BayesticketError, match=r"^executor: ProcessPoolExecutor takes no more runs \(BrokenProc"),
+    ):
+        train_jobs(jobs, executor=executor)
+    killing.join()
+    assert capsys.readouterr().err == "", "nothing goes on"
+    with ProcessPoolExecutor(2, mp_context=FORK) as executor:
+        outcomes = train_jobs(jobs, executor=executor)
+    assert_complete(jobs, outcomes)
+
+
+def test_what_cannot_be_sent_is_named_before_anything_is_begun(tmp_path):
+    @bt.spec
+    class Local(bt.Intervention):
+        pass
+
+    jobs = [*small_jobs(tmp_path / "store", n=1), small_job(tmp_path / "store", "local", Local())]
+    with ProcessPoolExecutor(1, mp_context=FORK) as executor:
+        for options in ({}, {"executor": executor}):
+            with pytest.raises(
+                bt.BayesticketError, match=r"^local: got what cannot be sent .*Local.*; accepted: classes"
+            ):
+                train_jobs(jobs, **options)
+    assert leftovers(tmp_path / "store") == []
+    with ThreadPoolExecutor(1) as executor:
+        outcomes = train_jobs(jobs, executor=executor)
+    assert_complete(jobs, outcomes)
+
+
+# What fails -------------------------------------------------------------------------------------------------------
+
+
+def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end(tmp_path, capfd):
+    store = tmp_path / "store"
+    broken = [small_job(store, f"broken {n}", Raising(at=n)) for n in (10, 20)]
+    spoiled = small_job(store, "spoiled", Spoiling())
+    others = small_jobs(store, n=2)
+    outcomes = train_jobs([broken[0], spoiled, others[0], broken[1], others[1]], workers=2)
+    assert list(outcomes) == ["broken 10", "spoiled", "seed 0", "broken 20", "seed 1"]
+    kinds = [outcome.kind for outcome in outcomes.values()]
+    assert kinds == ["failed", "diverged", "complete", "failed", "complete"]
+    for job in (spoiled, *others):
+        assert_as_uninterrupted(job)
+    error = failures(outcomes)
+    assert str(error) == (
+        "broken 10: ZeroDivisionError: a mistake in two lines (and 1 more of 5 runs); "
+        "what was saved is kept, call the same again to go on"
+    )
+    assert 'raise ZeroDivisionError("a mistake' in error.__notes__[0]
+    assert failures({name: outcomes[name] for name in ("spoiled", "seed 0")}) is None
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_that_kills_its_process_again_and_again_fails_alone(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(pool._Processes, "most_deaths", 3)
+    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=LONG)
+    outcomes = train_jobs([deadly, *others], workers=2)
+    assert outcomes.pop("deadly") == Outcome(
+        "failed", "its process was killed by SIGKILL, as it did 3 times in a row without getting any further"
+    )
+    assert outcomes == {job.name: Outcome("complete") for job in others}
+    for job in others:
+        assert_as_uninterrupted(job)
+    said = "bayesticket: deadly: its process was killed by SIGKILL; it goes on from its last checkpoint\n"
+    assert capfd.readouterr().err == said * 2
+
+
+def test_processes_that_end_before_they_can_train(jobs, monkeypatch):
+    monkeypatch.setattr(pool, "serve", lambda connection: sys.exit(1))
+    with pytest.raises(bt.BayesticketError, match=r"^workers: 3 processes in a row ended with exit code 1 .*__main__"):
+        train_jobs(jobs, workers=2)
+    assert leftovers(store_of(jobs)) == []
+    assert multiprocessing.active_children() == []
+
+
+# What dies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, number, capfd):
+    jobs, seen = small_jobs(tmp_path / "store", epochs=LONG, n=2), []
+
+    def kill_one() -> None:
+        wait_until(lambda: all(is_under_way(job.store) for job in jobs))
+        victim, other = own_processes()
+        victim.send_signal(number)
+        wait_until(lambda: not alive(victim))
+        seen.append(alive(other))
+        if number == signal.SIGTERM:
+            seen.extend((job.store / "checkpoint.safetensors").exists() for job in jobs)
+
+    killing = in_background(kill_one)
+    outcomes = train_jobs(jobs, workers=2)
+    killing.join()
+    assert seen
+    assert all(seen)
+    assert_complete(jobs, outcomes)
+    how = "was killed by SIGKILL" if number == signal.SIGKILL else "ended with exit code 75"
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith(f"its process {how}; it goes on from its last checkpoint")
+
+
+def test_a_process_that_is_killed_while_it_waits_or_begins(jobs, monkeypatch):
+    begin, kills = pool._Processes.begin, []
+
+    def begin_after_a_death(self, job):
+        for each in list(self.processes.values()):
+            if each.job is None:
+                each.process.kill()
+                each.process.join()
+        begin(self, job)
+        if len(kills) < 2:
+            kills.append(job.name)
+            list(self.processes.values())[-1].process.kill()
+
+    monkeypatch.setattr(pool._Processes, "begin", begin_after_a_death)
+    assert_complete(jobs, train_jobs(jobs, workers=1))
+    assert len(kills) == 2
+
+
+def train_all(store: Path, epochs: int) -> None:
+    outcomes = train_jobs(small_jobs(store, epochs=epochs), workers=2)
+    assert {outcome.kind for outcome in outcomes.values()} == {"complete"}
+
+
+def test_no_process_outlives_its_parent(tmp_path):
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    with running(train_all, tmp_path / "store", LONG) as program:
+        wait_until(lambda: all(is_under_way(job.store) for job in jobs[:2]))
+        workers = program.workers()
+        assert len(workers) == 2
+        os.kill(program.pid, signal.SIGKILL)
+        program.process.join()
+        wait_until(lambda: not any(map(alive, workers)), 20)
+    assert len(list((tmp_path / "store").glob(".going.*"))) == 1
+    assert_complete(jobs, train_jobs(jobs, workers=2))
+
+
+def test_a_process_whose_parent_died_and_that_cannot_stop_is_ended(tmp_path, monkeypatch):
+    from bayesticket.sweeps import process
+
+    monkeypatch.setattr(process, "LEAVE_WITHIN", 0.2)
+    monkeypatch.setattr("bayesticket.sweeps.worker.train_job", lambda *given: time.sleep(1000))
+    with running(train_all, tmp_path / "store", 40) as program:
+        wait_until(lambda: len(program.workers()) == 2)
+        time.sleep(0.2)
+        workers = program.workers()
+        os.kill(program.pid, signal.SIGKILL)
+        program.process.join()
+        wait_until(lambda: not any(map(alive, workers)), 20)
+
+
+# Side by side -----------------------------------------------------------------------------------------------------
+
+
+def test_two_at_once_over_the_same_store(tmp_path):
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    with running(train_all, tmp_path / "store", LONG) as one, running(train_all, tmp_path / "store", LONG) as other:
+        assert (one.wait(), other.wait()) == (0, 0)
+    for job in jobs:
+        assert_as_uninterrupted(job)
+    assert leftovers(tmp_path / "store") == []
+
+
+def test_what_killed_sweeps_have_left_is_taken_away_and_nothing_else(tmp_path):
+    ours, theirs = tmp_path / ".going.1", tmp_path / ".going.2"
+    (tmp_path / ".going.0").touch()
+    with pool._there(ours):
+        with pool._there(theirs):
+            assert sorted(tmp_path.iterdir()) == [ours, theirs]
+        assert list(tmp_path.iterdir()) == [ours]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_a_killed_process_left_blocks_nothing_and_one_that_is_held_does(jobs, monkeypatch):
+    store_of(jobs).mkdir()
+    for job in jobs:
+        beside(job.store, "lock").touch()
+        beside(job.store, "progress").write_text('{"epoch": 3')
+    held = FileLock(beside(jobs[0].store, "lock"), thread_local=False)
+    held.acquire()
+
+    def say(self, text: str) -> None:
+        assert text == "waiting for a run that somebody else trains"
+        assert not jobs[0].store.exists()
+        assert all((job.store / "weights.safetensors").exists() for job in jobs[1:])
+        held.release()
+
+    monkeypatch.setattr("bayesticket.sweeps.display.Display.say", say)
+    assert_complete(jobs, train_jobs(jobs, workers=1))
+    assert not held.is_locked
+
+
+# Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("kind", [None, ThreadPoolExecutor, functools.partial(ProcessPoolExecutor, mp_context=FORK)])
+def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+
+    def interrupt() -> None:
+        wait_until(lambda: all(beside(job.store, "progress").exists() for job in jobs[:2]))
+        press_ctrl_c()
+
+    interrupting = in_background(interrupt)
+    executor = kind(2) if kind is not None else None
+    options = {"workers": 2} if executor is None else {"executor": executor}
+    with pytest.raises(KeyboardInterrupt):
+        train_jobs(jobs, **options)
+    interrupting.join()
+    for job in jobs[:2]:
+        assert (job.store / "checkpoint.safetensors").exists()
+        assert json.loads((job.store / "run.json").read_text())["status"] == "running"
+    assert not jobs[2].store.exists()
+    assert [name for name in leftovers(store_of(jobs)) if "lock" not in name and "checkpoint" not in name] == []
+    if executor is not None:
+        executor.shutdown()
+    assert_complete(jobs, train_jobs(jobs, workers=2))
+
+
+class Detached(Executor):
+    """Has futures that can be cancelled while they are at work, as those of dask."""
+
+    def __init__(self):
+        self.threads = ThreadPoolExecutor(1)
+
+    def submit(self, function, /, *given, **named):
+        future: Future[Outcome] = Future()
+        self.threads.submit(lambda: future.set_result(function(*given)))
+        return future
+
+
+def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_path):
+    jobs = small_jobs(tmp_path / "store", epochs=1000)
+
+    def interrupt() -> None:
+        wait_until(lambda: is_under_way(jobs[0].store))
+        press_ctrl_c()
+
+    interrupting = in_background(interrupt)
+    executor = Detached()
+    with pytest.raises(KeyboardInterrupt):
+        train_jobs(jobs, executor=executor)
+    assert not beside(jobs[0].store, "progress").exists(), "it has stopped"
+    assert not jobs[1].store.exists()
+    interrupting.join()
+    executor.threads.shutdown()
+
+
+def test_ctrl_c_while_a_process_is_started_is_not_lost(jobs, monkeypatch):
+    start, masks = pool.BaseProcess.start, []
+
+    def interrupted(self):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        start(self)
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    monkeypatch.setattr(pool.BaseProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_jobs(jobs, workers=2)
+    assert [signal.SIGINT in mask for mask in masks] == [True], "which is what the process inherits"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert leftovers(store_of(jobs)) == []
+    wait_until(lambda: multiprocessing.active_children() == [])
+
+
+def test_jobs_have_names_of_their_own(jobs):
+    with pytest.raises(bt.BayesticketError, match="jobs: got 'seed 0'; accepted: names that differ"):
+        train_jobs([*jobs, jobs[0]])
+    assert train_jobs([]) == {}
+
+
+# A cluster --------------------------------------------------------------------------------------------------------
+
+
+def dask_scheduler(directory: Path) -> None:
+    from distributed.cli.dask_scheduler import main
+
+    main(["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(directory / "scheduler")])
+
+
+def dask_worker(directory: Path) -> None:
+    from distributed.cli.dask_worker import main
+
+    here = ["--scheduler-file", str(directory / "scheduler"), "--local-directory", str(directory)]
+    main([*here, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"])
+
+
+def test_dask_with_a_worker_that_is_killed(tmp_path):
+    for name in ("scheduler", "worker"):  # imported here, so that the programs begin at once
+        pytest.importorskip(f"distributed.cli.dask_{name}", reason="NOT TESTED: a cluster; no distributed here")
+    from distributed import Client
+
+    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    with running(dask_scheduler, tmp_path):
+        wait_until((tmp_path / "scheduler").exists)
+        address = json.loads((tmp_path / "scheduler").read_text())["address"]
+        assert address.startswith("tcp://127.0.0.1:")
+        with (
+            running(dask_worker, tmp_path) as victim,
+            running(dask_worker, tmp_path) as other,
+            Client(address, timeout=60) as client,
+        ):
+            client.wait_for_workers(2, timeout=60)
+            assert set(client.run(os.getpid).values()) == {victim.pid, other.pid}
+
+            def kill() -> None:
+                wait_until(lambda: all(is_under_way(job.store) for job in jobs[:2]))
+                os.kill(victim.pid, signal.SIGKILL)
+
+            killing = in_background(kill)
+            outcomes = train_jobs(jobs, executor=client.get_executor())
+            killing.join()
+            assert set(client.run(os.getpid).values()) == {other.pid}
+    assert_complete(jobs, outcomes)
