@@ -18,6 +18,15 @@ def refuse(field: str, given: object, accepted: str) -> BayesticketError:
     return BayesticketError(f"{field}: got {brief(given)}; accepted: {accepted}")
 
 
+def refuse_case(field: str, situation: str, accepted: str) -> BayesticketError:
+    """Builds the error for a situation, described in words, where no single value is at fault.
+
+    >>> refuse_case("teacher", "a model of 2 layers", "one with a layer 3")
+    BayesticketError('teacher: got a model of 2 layers; accepted: one with a layer 3')
+    """
+    return BayesticketError(f"{field}: got {situation}; accepted: {accepted}")
+
+
 def brief(given: object, width: int = 160) -> str:
     """What was given, on one line of a readable length.
 

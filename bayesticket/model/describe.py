@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
 
+import torch
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
