@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Live:
     """A recipe bound to a model and a batch; a context manager that mounts its hooks and takes them off again.
 
-    Inside the context the model runs with the recipe's edits. Add `penalty()` to the loss after a forward pass, call
-    `gradients()` after `backward()` (needed only where the recipe changes gradients), and `project()` after an optimiser
-    step. Entering for the first time projects the weights once. Recipes with schedules need `live.epoch` set in every
-    epoch; with minibatches, `live.select(index)` says on which examples the model runs next.
+    Inside the context the model runs with the recipe's edits. Add `penalty()` to the loss after a forward pass; call
+    `gradients()` after `backward()`, which only recipes that change gradients need; and call `project()` after an
+    optimiser step. Entering for the first time projects the weights once. Recipes with schedules need `live.epoch` set
+    in every epoch; with minibatches, `live.select(index)` says on which examples the model runs next.
 
     >>> import torch.nn.functional as F
     >>> from bayesticket.interventions import KLPrior, NormMatch

@@ -28,6 +28,7 @@ from bayesticket.model import (
     require_firing,
     task_loss,
 )
+from bayesticket.optim import Optimizer
 from bayesticket.specs import Spec, changed, snake_case, spec
 from bayesticket.tasks import Examples
 
@@ -42,12 +43,9 @@ class OptimizerStep:
     """The parameters before it, by name."""
     after: Mapping[str, Tensor]
     """The parameters after it, before any projection."""
-    optimizer: str
+    optimizer: Optimizer
     lr: float
     """The learning rate in force at that step."""
-    weight_decay: float
-    betas: tuple[float, float]
-    momentum: float
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from bayesticket.optim.base import (
     warmup_factor,
 )
 from bayesticket.optim.lion import Lion
-from bayesticket.optim.losses import CrossEntropy, LossFunction, StableMax, require_dtype
+from bayesticket.optim.losses import DTYPES, CrossEntropy, LossFunction, StableMax, require_dtype
 from bayesticket.optim.muon import Muon, newton_schulz
 from bayesticket.optim.sgd import SGD
 from bayesticket.optim.state import optimizer_tensors, restore_optimizer
 
 __all__ = [
+    "DTYPES",
     "SGD",
     "AdamW",
     "CrossEntropy",

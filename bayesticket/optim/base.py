@@ -70,8 +70,8 @@ def require_betas(betas: object) -> tuple[float, float]:
     listed = tuple(betas)
     if len(listed) != 2:
         raise refuse("betas", betas, accepted)
-    for beta in listed:
-        require_number("betas", beta, least=0.0, below=1.0)
+    for place, beta in enumerate(listed):
+        require_number(f"betas[{place}]", beta, least=0.0, below=1.0)
     return listed
 
 

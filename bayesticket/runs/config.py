@@ -65,6 +65,7 @@ class TrainConfig(Spec):
     """"cpu", "cuda", …; "auto" takes a GPU where there is one."""
     dtype: Literal["float32", "float64"] | None = None
     """Precision of the model; by default float32, and for a HookedTransformer that is given its own."""
+
     def __post_init__(self):
         object.__setattr__(self, "intervention", as_recipe(self.intervention))
         object.__setattr__(self, "optimizer", as_optimizer(self.optimizer))
