@@ -11,7 +11,7 @@ import torch
 
 import bayesticket as bt
 from bayesticket.interventions import as_recipe
-from bayesticket.runs import TrainConfig, describe_config, train_config
+from bayesticket.runs import TrainConfig, configure, describe_config, train_config
 from bayesticket.specs import spec_id
 from bayesticket.sweeps import Job
 
@@ -21,7 +21,7 @@ SMALL = bt.Architecture(d_model=8, d_mlp=8)
 
 def configured(intervention: bt.Intervention | None = None, **options) -> TrainConfig:
     given = {"task": TASK, "model": SMALL, "epochs": 40, "lr": 3e-3} | options
-    return TrainConfig(intervention=as_recipe(intervention), **given)
+    return configure(intervention=as_recipe(intervention), **given)
 
 
 def small_job(

@@ -172,7 +172,7 @@ class RunDirectory:
                 )
         elif self.path.exists():
             foreign = [entry.name for entry in self.path.iterdir() if not is_partial(entry)]
-            if foreign:
+            if foreign and not (foreign == [self.tensors_path.name] and self._has_tensors_of(description)):
                 accepted = f"a new or empty directory, or one that holds this run; it has {foreign[0]!r}"
                 raise refuse(self.field, str(self.path), accepted)
 
@@ -200,7 +200,7 @@ class RunDirectory:
         """Makes the directory that of a run: its tensors first, so that `run.json` names none that are not there."""
         prepare_directory(self.field, self.path)
         remove_partials(self.path)
-        self._write_tensors(tensors)
+        self._write_tensors(header, tensors)
         write_json(self.header_path, header.as_json())
 
     def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
@@ -226,7 +226,7 @@ class RunDirectory:
             self.begin(Header(**{**vars(header), "status": "running"}), tensors)
         else:
             remove_partials(self.path)
-            self._write_tensors(tensors)
+            self._write_tensors(header, tensors)
         write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
         write_tensors(self.weights_path, weights)
         write_json(self.header_path, header.as_json())
@@ -241,9 +241,13 @@ class RunDirectory:
         aside.rmdir()
         return self.path.rename(aside)
 
-    def _write_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+    def _write_tensors(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
-            write_tensors(self.tensors_path, tensors)
+            write_tensors(self.tensors_path, tensors, {"run": header.id})
+
+    def _has_tensors_of(self, description: dict[str, JSON]) -> bool:
+        """Whether the tensors are those of a run whose beginning was cut off before its header was written."""
+        return read_tensors(self.tensors_path)[1].get("run") == description_id(description)
 
     def _require_no_loss(self, stored: Header, header: Header) -> None:
         less_complete = stored.is_complete and not header.is_complete
