@@ -34,7 +34,7 @@ from bayesticket.files import (
     write_tensors,
 )
 from bayesticket.interventions import Intervention, Live, Recipe, as_recipe
-from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, run_forward
+from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, observe, run_forward
 from bayesticket.model import (
     Architecture,
     HookedTransformer,
@@ -408,15 +408,23 @@ class Training:
         return self._observe(self.test_live, self.test_observer, self.test, self.test_layout, "test")
 
     def _observe(self, live: Live, observer: Observer, batch: Examples, layout: RowLayout | None, half: Half) -> Record:
-        with (
-            mounted(self.model, [*live.edits, *observer.hooks]),
-            torch.set_grad_enabled(bool(observer.differentiated)),
-        ):
-            logits = run_forward(self.forward, self.model, batch, layout)
-            loss = task_loss(logits, batch.targets, self.loss_dtype)
+        def loss(logits: Tensor, targets: Tensor) -> Tensor:
+            loss = task_loss(logits, targets, self.loss_dtype)
             if not math.isfinite(loss.item()) and half == "train":
                 raise NonFiniteLoss(_blame(self.epoch, {"task": loss}))
-            return self._values(live, observer, batch, logits, loss, observer.gradients(loss), half)
+            return loss
+
+        seen = observe(
+            self.model,
+            batch,
+            observer,
+            edits=live.edits,
+            forward=self.forward,
+            layout=layout,
+            loss=loss,
+            step=self.last_step,
+        )
+        return observer.numbers(seen.values, half)
 
     def _values(
         self,
