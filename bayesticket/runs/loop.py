@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
-from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, run_forward
+from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, observe, run_forward
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
@@ -143,7 +143,7 @@ class Training:
             if record:  # measures ask for the gradients of the task's loss alone
                 gradients = observer.gradients_of_backward() if total is loss else observer.gradients(loss)
             total.backward()
-            values = self._values(self.train, batch, logits, loss, gradients) if record else {}
+            values = self._values_of_step(batch, logits, loss, gradients) if record else {}
             if live.changes_gradients:
                 live.gradients()
             if self.config.max_grad_norm is not None:
@@ -151,6 +151,12 @@ class Training:
             self._take_optimizer_step()
             live.project()
         return values
+
+    def _values_of_step(self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]) -> Record:
+        """The training half's record, from the forward pass that a step has made in any case."""
+        observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
+        values = observer.values(batch, logits, loss, gradients, edited=edited, step=self.last_step)
+        return observer.numbers(values, "train")
 
     def _take_optimizer_step(self) -> None:
         followed = self.train.observer.follows_steps and (self.epoch + 1) % self.config.record_every == 0
@@ -178,23 +184,24 @@ class Training:
 
     def _observe(self, half: _Half) -> Record:
         """Runs the model on one half, and measures it."""
-        observer = half.observer
-        with (
-            mounted(self.model, [*half.live.edits, *observer.hooks]),
-            torch.set_grad_enabled(bool(observer.differentiated)),
-        ):
-            logits = run_forward(self.forward, self.model, half.batch, half.layout)
-            loss = self.config.loss(logits, half.batch.targets)
+
+        def loss(logits: Tensor, targets: Tensor) -> Tensor:
+            loss = self.config.loss(logits, targets)
             if not math.isfinite(loss.item()) and half.name == "train":
                 raise NonFiniteLoss(_blame(self.epoch, {"task": loss}))
-            return self._values(half, half.batch, logits, loss, observer.gradients(loss))
+            return loss
 
-    def _values(
-        self, half: _Half, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
-    ) -> Record:
-        edited = tuple(name for name, _ in half.live.edits)
-        values = half.observer.values(batch, logits, loss, gradients, edited=edited, step=self.last_step)
-        return half.observer.numbers(values, half.name)
+        seen = observe(
+            self.model,
+            half.batch,
+            half.observer,
+            edits=half.live.edits,
+            forward=self.forward,
+            layout=half.layout,
+            loss=loss,
+            step=self.last_step,
+        )
+        return half.observer.numbers(seen.values, half.name)
 
     def _keep(self, values: Record) -> None:
         self.keep_record({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})

@@ -47,7 +47,9 @@ def pins() -> dict[str, object]:
         "kl and norm": configure(intervention=bt.KLPrior(strength=0.5) + bt.NormMatch(radius=30.0)),
         "parity": configure(task=bt.SparseParity(n=10, k=2), model=bt.Architecture(n_heads=4), epochs=100),
         "measures": configure(measures=(bt.AttentionEntropy(), bt.StructuralCondition("derived"))),
-        "schedule": configure(intervention=bt.KLPrior("uniform", strength=bt.Anneal(1.0, 0.0, last=50)), dtype="float64"),
+        "schedule": configure(
+            intervention=bt.KLPrior("uniform", strength=bt.Anneal(1.0, 0.0, last=50)), dtype="float64"
+        ),
     }
     return {"classes": classes, "ids": {name: spec_id(config) for name, config in examples.items()}}
 
@@ -155,7 +157,9 @@ def test_a_class_with_a_version_is_told_apart_by_it_alone(restored_kinds):
 
 
 def test_two_classes_of_one_name_from_different_modules_are_refused(restored_kinds):
-    with pytest.raises(bt.BayesticketError, match=r"class: got KLPrior of the module test_identity, a name that bayest"):
+    with pytest.raises(
+        bt.BayesticketError, match=r"class: got KLPrior of the module test_identity, a name that bayest"
+    ):
 
         @bt.spec
         class KLPrior(bt.Intervention):
