@@ -1,0 +1,50 @@
+"""Projections that disturb each other: a recipe holds all of them where it can, in any order."""
+
+import pytest
+import torch
+
+import bayesticket as bt
+
+TASK = bt.ModularAddition(p=7)
+TRAIN = TASK.split(train_fraction=0.4).train
+W_IN = "blocks.0.mlp.W_in"
+
+
+def a_model():
+    return bt.build_model(TASK, d_model=8, n_heads=2, d_mlp=16, seed=1, dtype=torch.float64)
+
+
+def mlp_norm(model):
+    return torch.cat([value.detach().flatten() for name, value in model.named_parameters() if ".mlp." in name]).norm()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_projection_that_a_later_one_undoes_is_applied_again(norm_first):
+    model = a_model()
+    mask = torch.zeros_like(model.blocks[0].mlp.W_in, dtype=torch.bool)
+    mask[:, ::2] = True
+    # The mask takes a part of the norm away; after the mask the norm only scales, and no pruned weight comes back.
+    norm, ticket = bt.NormMatch(radius=3.0), bt.TicketMask({W_IN: mask})
+    recipe = norm + ticket if norm_first else ticket + norm
+    with recipe.attach(model, TRAIN) as live:
+        assert mlp_norm(model).item() == pytest.approx(3.0, rel=1e-12)  # from before the first step on
+        with torch.no_grad():
+            model.blocks[0].mlp.W_in.add_(1.0)
+        live.project()
+        assert mlp_norm(model).item() == pytest.approx(3.0, rel=1e-12)
+        assert not model.blocks[0].mlp.W_in[:, 1::2].any()
+        assert model.blocks[0].mlp.W_in[:, ::2].all()
+
+
+def test_a_second_pass_brings_two_norms_nearer_to_both():
+    model = a_model()
+    with (bt.NormMatch(2.0) + bt.NormMatch(5.0, scope="all")).attach(model, TRAIN):
+        whole = torch.cat([value.detach().flatten() for value in model.parameters()]).norm()
+        # The last one holds exactly; the first more nearly after a second pass than after one.
+        assert whole.item() == pytest.approx(5.0, rel=1e-12)
+        after_two = abs(mlp_norm(model).item() - 2.0)
+    once = a_model()
+    for part in (bt.NormMatch(2.0), bt.NormMatch(5.0, scope="all")):
+        with part.attach(once, TRAIN):
+            pass
+    assert after_two < abs(mlp_norm(once).item() - 2.0)
