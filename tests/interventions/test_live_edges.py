@@ -1,4 +1,4 @@
-"""Projections that disturb each other: a recipe holds all of them where it can, in any order."""
+"""A recipe at work at its edges: projections that undo each other, minibatches, looks without gradients."""
 
 import pytest
 import torch
@@ -48,3 +48,49 @@ def test_a_second_pass_brings_two_norms_nearer_to_both():
         with part.attach(once, TRAIN):
             pass
     assert after_two < abs(mlp_norm(once).item() - 2.0)
+
+
+def test_a_projection_that_stands_alone_is_applied_once_a_step():
+    class Halving(bt.Intervention):
+        def project(self, context):
+            with torch.no_grad():
+                context.parameters["unembed.b_U"].mul_(0.5)
+
+    model = a_model()
+    with torch.no_grad():
+        model.unembed.b_U.fill_(1.0)
+    with (bt.KLPrior() + Halving() + bt.QKPenalty()).attach(model, TRAIN) as live:
+        assert (model.unembed.b_U == 0.5).all()
+        live.project()
+        assert (model.unembed.b_U == 0.25).all()
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_minibatch_is_a_batch_of_its_own(gradients):
+    model, index = a_model(), torch.tensor([7, 2, 2, 11])
+    # Targets of its own for every example, so that it matters which of them are selected.
+    one, other = torch.randn(2, len(TRAIN), 5, generator=torch.Generator().manual_seed(0)).double().softmax(-1)
+    recipe = bt.MixedAttention(one, weight=0.5) + bt.KLPrior(other)
+    alone = bt.MixedAttention(one[index], weight=0.5) + bt.KLPrior(other[index])
+    with torch.set_grad_enabled(gradients):
+        with alone.attach(model, TRAIN.select(index)) as live:
+            logits, expected = model(TRAIN.tokens[index]), live.penalty()
+        with recipe.attach(model, TRAIN) as live:
+            live.select(index)
+            assert torch.equal(model(TRAIN.tokens[index]), logits)
+            torch.testing.assert_close(live.penalty(), expected)
+            live.select(None)
+            model(TRAIN.tokens)
+            assert live.penalty() != expected
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_what_was_read_in_one_context_is_not_read_in_the_next(gradients):
+    model = a_model()
+    live = bt.KLPrior().attach(model, TRAIN)
+    with torch.set_grad_enabled(gradients):
+        with live:
+            model(TRAIN.tokens)
+            assert live.penalty() > 0
+        with live, pytest.raises(bt.BayesticketError, match="the model has not run since attach"):
+            live.penalty()
