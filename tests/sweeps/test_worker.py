@@ -402,7 +402,7 @@ def test_a_job_with_a_teacher_is_described_alike_after_pickling(store, alive_fil
 
 
 @pytest.mark.parametrize("module", ["bayesticket.sweeps.process", "bayesticket.sweeps.sidecars"])
-def test_a_new_process_looks_after_itself_before_anything_heavy_is_imported(module):
+def test_what_a_new_process_imports_first_is_light(module):
     code = f"import sys, {module}; print(*{{'torch', 'numpy', 'pandas', 'transformer_lens'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
