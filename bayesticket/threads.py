@@ -21,7 +21,7 @@ class _Use:
 _LOCK = threading.Lock()
 _OPEN: list[_Use] = []
 """The contexts that are open in this process, oldest first."""
-_NUMBER_BEFORE = [1]
+_number_before = 1
 """The number of torch threads when the oldest of them was opened."""
 
 
@@ -47,13 +47,14 @@ def torch_threads(n: int) -> Iterator[None]:
 
 
 def _open(n: int) -> _Use:
+    global _number_before
     use = _Use(threading.get_ident(), n)
     with _LOCK:
         # Asked also where the answer is not needed: a new thread's first question or operation takes over the number
         # that was set last anywhere, and would undo what is set below.
-        number_before = torch.get_num_threads()
+        number_now = torch.get_num_threads()
         if not _OPEN:
-            _NUMBER_BEFORE[0] = number_before
+            _number_before = number_now
         _OPEN.append(use)
         torch.set_num_threads(n)
     return use
@@ -63,7 +64,7 @@ def _close(use: _Use) -> None:
     with _LOCK:
         _OPEN.remove(use)
         enclosing = [other.n for other in _OPEN if other.opened_by == use.opened_by]
-        here = enclosing[-1] if enclosing else _NUMBER_BEFORE[0]
+        here = enclosing[-1] if enclosing else _number_before
         torch.set_num_threads(here)
         elsewhere = _OPEN[-1].n if _OPEN else here
         if elsewhere != here:  # new threads follow the contexts that are still open; only another thread can say so

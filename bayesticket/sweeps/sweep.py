@@ -17,7 +17,7 @@ from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.runs import COMPLETE, Run, TrainConfig, Training, describe_config, read_header
 from bayesticket.specs import field_names, spec_id
-from bayesticket.sweeps.pool import failures, require_manner, train_jobs
+from bayesticket.sweeps.pool import failures, require_execution, train_jobs
 from bayesticket.sweeps.worker import Job
 from bayesticket.tasks import AbstractTask
 
@@ -128,7 +128,7 @@ def sweep_configs(
     Arms may share a configuration, which is then trained once.
     """
     arms, seeds = _require_grid(configs)
-    require_manner(executor, workers, progress)
+    require_execution(executor, workers, progress)
     require_integer("checkpoint_every", checkpoint_every, least=1)
     # Other processes, which may have another working directory, are told where it is.
     directory = require_path("store", store, "the path of a directory").absolute()

@@ -1,0 +1,74 @@
+"""The sidecars of a run: two small files beside its directory, its lock and its progress.
+
+The lock keeps two processes from training the same run at once; the progress file says how far the run has got. Both
+are removed when the run is complete. A process that is killed leaves them behind, which does no harm.
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has got."""
+
+    epoch: int = 0
+    train_accuracy: float = 0.0
+    test_accuracy: float = 0.0
+
+    def __str__(self) -> str:
+        """The progress as one short phrase.
+
+        >>> print(Progress(1620, 1.0, 0.0134))
+        epoch 1,620, train 100%, test 1%
+        """
+        return f"epoch {self.epoch:,}, {self.accuracies()}"
+
+    def accuracies(self) -> str:
+        """The accuracies alone."""
+        return f"train {self.train_accuracy:.0%}, test {self.test_accuracy:.0%}"
+
+
+def sidecar(store: Path, kind: Literal["lock", "progress"]) -> Path:
+    """The path of a run's lock or progress file, beside the run's directory.
+
+    >>> sidecar(Path("runs/3f2a"), "lock").name
+    '.3f2a.lock'
+    """
+    return store.with_name(f".{store.name}.{kind}")
+
+
+def write_progress(store: Path, progress: Progress) -> None:
+    """Writes a run's progress file; readers see the old or the new content, never a part.
+
+    It is not synced to disk, because it need not survive a crash. Where it cannot be written, as on a full disk,
+    nothing happens: training goes on.
+    """
+    temporary = _temporary(store)
+    with contextlib.suppress(OSError):
+        temporary.write_text(json.dumps(asdict(progress)))
+        os.replace(temporary, sidecar(store, "progress"))
+
+
+def read_progress(store: Path) -> Progress | None:
+    """Reads a run's progress file; None if there is none, or none that can be read."""
+    try:
+        content = json.loads(sidecar(store, "progress").read_text())
+        return Progress(int(content["epoch"]), float(content["train_accuracy"]), float(content["test_accuracy"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove_progress(store: Path) -> None:
+    """Removes a run's progress file."""
+    for path in (sidecar(store, "progress"), _temporary(store)):
+        path.unlink(missing_ok=True)
+
+
+def _temporary(store: Path) -> Path:
+    """Where the progress file is written first; one name is enough, since only the holder of the lock writes."""
+    return sidecar(store, "progress").with_suffix(".progress-partial")
