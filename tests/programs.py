@@ -14,8 +14,6 @@ from pathlib import Path
 
 import psutil
 
-from bayesticket.sweeps.sidecars import sidecar
-
 PATIENCE = 60.0
 
 
@@ -85,4 +83,4 @@ def wait_until(condition: Callable[[], object], patience: float = PATIENCE) -> N
 
 def is_under_way(store: Path) -> bool:
     """Whether a run has a checkpoint and is being trained."""
-    return (store / "checkpoint.safetensors").exists() and sidecar(store, "progress").exists()
+    return (store / "checkpoint.safetensors").exists() and RunDirectory(store).progress_path.exists()

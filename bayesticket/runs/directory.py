@@ -12,7 +12,7 @@ Beside the directory there may be two hidden files: a lock, held while the run i
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -192,9 +192,14 @@ class RunDirectory:
         try:
             yield
         finally:
-            if self.has_run() and self.status() not in ("running", "interrupted"):
-                self.lock_path.unlink(missing_ok=True)  # whoever asks for it next finds that there is nothing to train
+            self._remove_lock_of_ended_run()
             self._lock.release()
+
+    def _remove_lock_of_ended_run(self) -> None:
+        """Removes the lock file where it is no longer needed: whoever asks for it finds that there is nothing to train."""
+        with suppress(BayesticketError):
+            if self.status() in (*COMPLETE, "failed"):
+                self.lock_path.unlink(missing_ok=True)
 
     def begin(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
         """Makes the directory that of a run: its tensors first, so that `run.json` names none that are not there."""

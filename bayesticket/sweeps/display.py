@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from tqdm import tqdm
 
-from bayesticket.sweeps.sidecars import Progress, read_progress
+from bayesticket.sweeps.progress import Progress, read_progress
 from bayesticket.sweeps.worker import Job
 
 

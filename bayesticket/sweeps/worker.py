@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from filelock import FileLock, Timeout
 
 from bayesticket.errors import BayesticketError
-from bayesticket.files import Unreadable, new_directory, one_line
-from bayesticket.runs import NonFiniteLoss, NotSaved, Run, TrainConfig, read_header, train_config
+from bayesticket.files import Unreadable, one_line
+from bayesticket.runs import Busy, NonFiniteLoss, NotSaved, Run, RunDirectory, TrainConfig, train_config
 from bayesticket.sweeps.process import TERMINATING
-from bayesticket.sweeps.sidecars import Progress, remove_progress, sidecar, write_progress
-from bayesticket.threads import torch_threads
+from bayesticket.sweeps.progress import Progress, remove_progress, write_progress
 
 REPORT_EVERY = 0.5
 """Seconds between two writes of a run's progress file."""
@@ -64,17 +62,14 @@ def train_job(
     try:
         if not alive_file.exists():
             return Outcome("stopped")
-        job.store.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(sidecar(job.store, "lock"), timeout=0), torch_threads(1):
+        directory = RunDirectory(job.store)
+        with directory.locked():
             try:
                 reporter = ProgressReporter(job.store, report_every)
-                outcome = _train(job, reporter, StopCheck(alive_file, poll_every))
+                return _train(job, directory, reporter, StopCheck(alive_file, poll_every))
             finally:
                 remove_progress(job.store)
-            if outcome.kind in ("complete", "diverged"):
-                sidecar(job.store, "lock").unlink(missing_ok=True)
-            return outcome
-    except Timeout:
+    except Busy:
         return Outcome("busy")
     except Exception as error:
         return _failed(error)
@@ -122,16 +117,16 @@ class StopCheck:
         return TERMINATING.is_set()
 
 
-def _train(job: Job, reporter: ProgressReporter, stop: StopCheck) -> Outcome:
+def _train(job: Job, directory: RunDirectory, reporter: ProgressReporter, stop: StopCheck) -> Outcome:
     notes: list[str] = []
     while True:
         try:
-            if _has_diverged(job.store):
+            if directory.has_failed():
                 Run.load(job.store)
                 return Outcome("diverged", "as it did when it was first trained", notes=tuple(notes))
             train_config(
                 job.config,
-                store=job.store,
+                store=directory,
                 checkpoint_every=job.checkpoint_every,
                 progress=reporter,
                 stop=stop,
@@ -140,7 +135,7 @@ def _train(job: Job, reporter: ProgressReporter, stop: StopCheck) -> Outcome:
         except KeyboardInterrupt:
             return Outcome("stopped", notes=tuple(notes))
         except NonFiniteLoss as error:
-            if not _has_diverged(job.store):
+            if not directory.has_failed():
                 return _failed(BayesticketError(f"{error}, but could not be saved"), notes)
             return Outcome("diverged", str(error), notes=tuple(notes))
         except NotSaved as error:
@@ -148,13 +143,9 @@ def _train(job: Job, reporter: ProgressReporter, stop: StopCheck) -> Outcome:
         except Unreadable as error:
             if len(notes) == 3 or not _is_damaged(job.store, error):
                 return _failed(error, notes)
-            notes.append(f"{error}; set aside as {set_aside(job.store)}, and trained again")
+            notes.append(f"{error}; set aside as {directory.set_aside()}, and trained again")
         except Exception as error:
             return _failed(error, notes)
-
-
-def _has_diverged(store: Path) -> bool:
-    return (store / "run.json").exists() and read_header(store)["status"] == "failed"
 
 
 def _failed(error: BaseException, notes: list[str] | None = None) -> Outcome:
@@ -168,10 +159,3 @@ def _is_damaged(store: Path, error: Unreadable) -> bool:
     by_system = isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, FileNotFoundError)
     out_of_memory = isinstance(cause, MemoryError | torch.OutOfMemoryError)
     return str(store) in str(error) and not by_system and not out_of_memory
-
-
-def set_aside(store: Path) -> Path:
-    """Renames the directory of a run that cannot be read, and returns its new path."""
-    aside = new_directory(store.parent, f"{store.name}.damaged")
-    aside.rmdir()
-    return store.rename(aside)

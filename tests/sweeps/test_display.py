@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from jobs import small_job
 
+from bayesticket.runs import RunDirectory
 from bayesticket.sweeps import Job
 from bayesticket.sweeps.display import Bars, Display, Lines, displaying
-from bayesticket.sweeps.sidecars import Progress, read_progress, remove_progress, sidecar, write_progress
+from bayesticket.sweeps.progress import Progress, read_progress, remove_progress, write_progress
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_readers_never_see_a_part_of_a_progress_file(jobs):
     writer.start()
     n_read = 0
     while not done.is_set():
-        json.loads(sidecar(jobs[0].store, "progress").read_text())
+        json.loads(RunDirectory(jobs[0].store).progress_path.read_text())
         n_read += 1
     writer.join()
     assert n_read > 10
@@ -51,7 +52,7 @@ def test_readers_never_see_a_part_of_a_progress_file(jobs):
 
 @pytest.mark.parametrize("content", ["", '{"epoch": 3', "[]", "{}", '{"epoch": "x"}', "3"])
 def test_a_progress_file_that_cannot_be_read_is_none(jobs, content):
-    sidecar(jobs[0].store, "progress").write_text(content)
+    RunDirectory(jobs[0].store).progress_path.write_text(content)
     assert read_progress(jobs[0].store) is None
 
 
@@ -61,14 +62,14 @@ def test_what_an_earlier_sweep_left_does_not_count_as_progress(jobs):
     display.update({})
     assert display.running({}) == {}
     report(jobs[0], 310)
-    sidecar(jobs[1].store, "progress").write_text('{"epoch": 3')
+    RunDirectory(jobs[1].store).progress_path.write_text('{"epoch": 3')
     report(jobs[2], 0)
     display.update({})
     assert display.running({}) == {"seed 0": Progress(310, 1.0, 0.25), "seed 2": Progress(0, 1.0, 0.25)}
     report(jobs[0], 300)
     display.update({})
     assert display.latest["seed 0"].epoch == 300, "it resumes from a checkpoint"
-    sidecar(jobs[0].store, "progress").unlink()
+    RunDirectory(jobs[0].store).progress_path.unlink()
     display.update({"seed 2"})
     assert display.running({"seed 2"}) == {"seed 0": Progress(300, 1.0, 0.25)}
 

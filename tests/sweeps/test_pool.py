@@ -27,9 +27,10 @@ from jobs import (
 from programs import alive, is_under_way, running, wait_until
 
 import bayesticket as bt
+from bayesticket.runs import RunDirectory
 from bayesticket.sweeps import Job, backends, failures, schedule, train_jobs
 from bayesticket.sweeps.pool import held_alive_file
-from bayesticket.sweeps.sidecars import Progress, sidecar, write_progress
+from bayesticket.sweeps.progress import Progress, write_progress
 from bayesticket.sweeps.worker import Outcome, train_job
 
 FORK = multiprocessing.get_context("fork")
@@ -437,9 +438,9 @@ def test_alive_files_of_killed_sweeps_are_removed_and_those_of_running_sweeps_ke
 def test_a_lock_that_a_killed_process_left_blocks_nothing_and_one_that_is_held_does(jobs, monkeypatch):
     store_of(jobs).mkdir()
     for job in jobs:
-        sidecar(job.store, "lock").touch()
-        sidecar(job.store, "progress").write_text('{"epoch": 3')
-    held = FileLock(sidecar(jobs[0].store, "lock"), thread_local=False)
+        RunDirectory(job.store).lock_path.touch()
+        RunDirectory(job.store).progress_path.write_text('{"epoch": 3')
+    held = FileLock(RunDirectory(jobs[0].store).lock_path, thread_local=False)
     held.acquire()
 
     def announce(self, message: str) -> None:
@@ -465,7 +466,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_has_started(tmp_path, gate
     jobs = held_jobs(tmp_path / "store")
 
     def interrupt() -> None:
-        wait_until(lambda: all(sidecar(job.store, "progress").exists() for job in jobs[:2]))
+        wait_until(lambda: all(RunDirectory(job.store).progress_path.exists() for job in jobs[:2]))
         press_ctrl_c()
 
     interrupting = in_background(interrupt)
@@ -508,7 +509,7 @@ def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_pa
     executor = Detached()
     with pytest.raises(KeyboardInterrupt):
         train_jobs(jobs, executor=executor)
-    assert not sidecar(jobs[0].store, "progress").exists(), "it has stopped"
+    assert not RunDirectory(jobs[0].store).progress_path.exists(), "it has stopped"
     assert not jobs[1].store.exists()
     interrupting.join()
     executor.threads.shutdown()

@@ -26,9 +26,9 @@ from jobs import (
 
 import bayesticket as bt
 from bayesticket import files
-from bayesticket.runs import Training, train_config
+from bayesticket.runs import RunDirectory, Training, train_config
 from bayesticket.sweeps import Job, worker
-from bayesticket.sweeps.sidecars import Progress, read_progress, sidecar
+from bayesticket.sweeps.progress import Progress, read_progress
 from bayesticket.sweeps.worker import Outcome, train_job, train_pickled
 
 
@@ -116,10 +116,10 @@ def test_it_starts_nothing_without_an_alive_file(store, alive_file):
 def test_a_run_that_another_process_trains_is_left_alone(store, alive_file):
     job = small_job(store)
     store.mkdir()
-    with FileLock(sidecar(job.store, "lock")):
+    with FileLock(RunDirectory(job.store).lock_path):
         assert train_job(job, alive_file) == Outcome("busy")
         assert not job.store.exists()
-    assert sidecar(job.store, "lock").exists(), "as a killed process leaves it"
+    assert RunDirectory(job.store).lock_path.exists(), "as a killed process leaves it"
     assert train_job(job, alive_file) == Outcome("complete")
     assert leftovers(store) == []
 
@@ -401,7 +401,7 @@ def test_a_job_with_a_teacher_is_described_alike_after_pickling(store, alive_fil
 # Imports ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["bayesticket.sweeps.process", "bayesticket.sweeps.sidecars"])
+@pytest.mark.parametrize("module", ["bayesticket.sweeps.process"])
 def test_what_a_new_process_imports_first_is_light(module):
     code = f"import sys, {module}; print(*{{'torch', 'numpy', 'pandas', 'transformer_lens'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

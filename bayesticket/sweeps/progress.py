@@ -1,7 +1,6 @@
-"""The sidecars of a run: two small files beside its directory, its lock and its progress.
+"""How far a run has got: a small file beside its directory, for whoever displays it.
 
-The lock keeps two processes from training the same run at once; the progress file says how far the run has got. Both
-are removed when the run is complete. A process that is killed leaves them behind, which does no harm.
+It is removed when training ends. A process that is killed leaves it behind, which does no harm.
 """
 
 import contextlib
@@ -9,7 +8,8 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+
+from bayesticket.runs import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,6 @@ class Progress:
         return f"train {self.train_accuracy:.0%}, test {self.test_accuracy:.0%}"
 
 
-def sidecar(store: Path, kind: Literal["lock", "progress"]) -> Path:
-    """The path of a run's lock or progress file, beside the run's directory.
-
-    >>> sidecar(Path("runs/3f2a"), "lock").name
-    '.3f2a.lock'
-    """
-    return store.with_name(f".{store.name}.{kind}")
-
-
 def write_progress(store: Path, progress: Progress) -> None:
     """Writes a run's progress file; readers see the old or the new content, never a part.
 
@@ -51,13 +42,13 @@ def write_progress(store: Path, progress: Progress) -> None:
     temporary = _temporary(store)
     with contextlib.suppress(OSError):
         temporary.write_text(json.dumps(asdict(progress)))
-        os.replace(temporary, sidecar(store, "progress"))
+        os.replace(temporary, RunDirectory(store).progress_path)
 
 
 def read_progress(store: Path) -> Progress | None:
     """Reads a run's progress file; None if there is none, or none that can be read."""
     try:
-        content = json.loads(sidecar(store, "progress").read_text())
+        content = json.loads(RunDirectory(store).progress_path.read_text())
         return Progress(int(content["epoch"]), float(content["train_accuracy"]), float(content["test_accuracy"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -65,10 +56,10 @@ def read_progress(store: Path) -> Progress | None:
 
 def remove_progress(store: Path) -> None:
     """Removes a run's progress file."""
-    for path in (sidecar(store, "progress"), _temporary(store)):
+    for path in (RunDirectory(store).progress_path, _temporary(store)):
         path.unlink(missing_ok=True)
 
 
 def _temporary(store: Path) -> Path:
     """Where the progress file is written first; one name is enough, since only the holder of the lock writes."""
-    return sidecar(store, "progress").with_suffix(".progress-partial")
+    return RunDirectory(store).progress_path.with_suffix(".progress-partial")
