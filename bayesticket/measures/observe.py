@@ -151,7 +151,7 @@ def observe(
     edits: Iterable[NamedHook] = (),
     forward: Literal["fast", "full"] = "full",
     layout: RowLayout | None = None,
-    loss: Callable[[Tensor, Tensor], Float[Tensor, ""]] = CrossEntropy(),
+    loss: Callable[[Tensor, Tensor], Float[Tensor, ""]] | None = None,
     step: OptimizerStep | None = None,
 ) -> Observed:
     """Mounts edits and the observer's hooks, runs the model on a batch, and takes the measures' values.
@@ -170,7 +170,7 @@ def observe(
     edits = list(edits)
     with mounted(model, [*edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
         logits = run_forward(forward, model, batch, layout)
-        task = loss(logits, batch.targets)
+        task = (loss or CrossEntropy())(logits, batch.targets)
         activations, gradients = dict(observer.activations), observer.gradients(task)
         edited = tuple(name for name, _ in edits)
         values = observer.values(batch, logits, task, gradients, edited=edited, step=step)

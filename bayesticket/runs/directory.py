@@ -196,7 +196,7 @@ class RunDirectory:
             self._lock.release()
 
     def _remove_lock_of_ended_run(self) -> None:
-        """Removes the lock file where it is no longer needed: whoever asks for it finds that there is nothing to train."""
+        """Removes the lock file of a run that needs no more training: whoever waits for it then loads the run."""
         with suppress(BayesticketError):
             if self.status() in (*COMPLETE, "failed"):
                 self.lock_path.unlink(missing_ok=True)
