@@ -1,8 +1,8 @@
 """Twelve runs, over tasks, interventions, heads and optimisers, whose every recorded number is pinned.
 
 They are in float64, in which another order of summation moves no number by more than a part in a million; a change of
-what is computed does. `golden.parquet` was written by the library before its rooms were built. A change that is meant to
-change numbers writes it again, and says so in the changelog.
+what is computed does. `golden.parquet` was written by the library before its rooms were built. A change that is meant
+to change numbers writes it again, and says so in the changelog.
 """
 
 from pathlib import Path

@@ -14,8 +14,8 @@ def growth_in_examples(effort: Effort, p: int) -> Row:
     """A step at another p, with 0.3 p² examples."""
     base, varied = Training(BARE), Training(replace(BARE, task=ModularAddition(p=p)))
     before, after = compare_steps(base, varied, effort)
-    n = len(varied.train)
-    per_example = after / before * len(base.train) / n
+    n = len(varied.train.batch)
+    per_example = after / before * len(base.train.batch) / n
     return Row(
         f"p = {p}, {n:,} examples",
         f"{against(before, after)}; {per_example:.2f} × per example",

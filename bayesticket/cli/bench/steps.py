@@ -19,7 +19,7 @@ from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Intervention, as_recipe
 from bayesticket.measures import DEFAULT_MEASURES, Measure, NormCondition
 from bayesticket.model import HookedTransformer
-from bayesticket.optim import ADAM_EPSILON
+from bayesticket.optim import AdamW
 from bayesticket.runs import TrainConfig, Training
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
@@ -34,7 +34,7 @@ def against_plain_loop(effort: Effort) -> Row:
     plain, ours = Training(BARE), Training(BARE)
     optimizer = plain_optimizer(plain.model, BARE)
     before, after = alternate(
-        [lambda: plain_step(plain.model, plain.train, optimizer), ours.take_epoch],
+        [lambda: plain_step(plain.model, plain.train.batch, optimizer), ours.take_epoch],
         rounds=effort.rounds,
         repeats=effort.repeats,
         warm_up=effort.warm_up,
@@ -44,13 +44,10 @@ def against_plain_loop(effort: Effort) -> Row:
 
 def plain_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.optim.AdamW:
     """torch's AdamW with a configuration's settings."""
+    settings = config.optimizer
+    assert isinstance(settings, AdamW)
     return torch.optim.AdamW(
-        model.parameters(),
-        lr=config.lr,
-        betas=config.betas,
-        eps=ADAM_EPSILON,
-        weight_decay=config.weight_decay,
-        fused=True,
+        model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
     )
 
 
@@ -67,7 +64,7 @@ def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim
 def against_products(effort: Effort) -> Row:
     """A step against the matrix products that every forward needs: a lower bound for the time of a step."""
     training = Training(BARE)
-    products = unavoidable_products(training.model, len(training.train))
+    products = unavoidable_products(training.model, len(training.train.batch))
     step, limit = alternate(
         [training.take_epoch, products], rounds=effort.rounds, repeats=effort.repeats, warm_up=effort.warm_up
     )
