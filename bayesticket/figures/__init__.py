@@ -1,5 +1,9 @@
 """Figures: everything that is drawn, and the pages that hold it."""
 
+from bayesticket.figures.arms import (
+    add_band,
+    plot_arms,
+)
 from bayesticket.figures.families import (
     plot_bounds,
 )
@@ -16,10 +20,8 @@ from bayesticket.figures.plot import (
     PALETTE,
     TEMPLATE,
     Panel,
-    add_band,
     finish_arms,
     mean_attention,
-    plot_arms,
     plot_patterns,
     plot_run,
     plot_runs,

@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,9 +20,6 @@ from bayesticket.interventions import Live
 from bayesticket.model import HookPoint, mounted, pattern_name
 from bayesticket.runs import Run
 from bayesticket.tasks import AbstractSymbolicTask, AbstractTask
-
-if TYPE_CHECKING:
-    from bayesticket.sweeps import Runs
 
 # Look -------------------------------------------------------------------------------------------------------------
 
@@ -271,34 +267,6 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
         _add_run(figure, name, run, PALETTE[place % len(PALETTE)], width=max(1.6, 3.2 - 0.6 * place))
     finish_arms(figure, panels, max(run.epoch for run in runs.values()))
     return figure
-
-
-def plot_arms(runs: "Runs") -> go.Figure:
-    """The arms of a sweep, median and quartiles over seeds: accuracy, attention and loss against epochs.
-
-    A run that was stopped after grokking stays where it was, for as long as others of its arm go on.
-    """
-    panels = (ACCURACY, MASS, KL, LOSS)
-    columns = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
-    figure = stacked(panels, panel_height=175)
-    for place, arm in enumerate(runs["intervention"].to_numpy()):
-        for panel, column in enumerate(columns, 1):
-            add_band(figure, runs, str(arm), column, panel=panel, colour=PALETTE[place % len(PALETTE)])
-    finish_arms(figure, panels, int(runs["trained"].max()))
-    return figure
-
-
-def add_band(
-    figure: go.Figure, runs: "Runs", arm: str, column: str, *, panel: int, colour: str, name: str | None = None,
-    in_legend: bool | None = None,
-) -> None:  # fmt: skip
-    """Draws the median and quartiles over seeds of one curve of one arm; what the arm did not record is left out."""
-    if column not in runs or bool(runs[column].sel(intervention=arm).isnull().all()):
-        return
-    values = held(runs[column].sel(intervention=arm).transpose("seed", "epoch").to_numpy())
-    drawn = band(runs["epoch"].to_numpy(), values, name=name or arm, colour=colour, panel=panel, group=name or arm)
-    drawn[-1].showlegend = panel == 1 if in_legend is None else in_legend
-    figure.add_traces(drawn)
 
 
 def held(values: Float[np.ndarray, "seeds epochs"]) -> Float[np.ndarray, "seeds epochs"]:
