@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
-from bayesticket.interventions import Intervention
+from bayesticket.interventions import Intervention, as_recipe
 from bayesticket.runs import TrainConfig
 from bayesticket.specs import field_names
 from bayesticket.sweeps.dataset import Label
@@ -105,6 +105,8 @@ def option_names() -> list[str]:
 
 
 def configured(**options: object) -> TrainConfig:
-    """A configuration of these options of `train`; a model of None is the default model."""
+    """A configuration of these options of `train`, where None is no intervention, and the default model."""
     given = {name: value for name, value in options.items() if (name, value) != ("model", None)}
+    if "intervention" in given:
+        given["intervention"] = as_recipe(given["intervention"])  # type: ignore[arg-type]
     return TrainConfig(**given)  # type: ignore[arg-type]
