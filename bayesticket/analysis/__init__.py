@@ -1,43 +1,34 @@
-"""Analysis: what is read off finished runs: grokking times and their statistics, phases, lottery tickets."""
+"""Analysis: what finished runs show: grokking times and their statistics, phases, lottery tickets.
 
-from bayesticket.analysis.phases import (
-    WINDOW,
-    Phases,
-    find_phases,
-)
-from bayesticket.analysis.stats import (
-    Estimate,
-    PowerLaw,
-    Times,
-    compare,
-    excess,
-    median_time,
-    power_law,
-    ratio_of_medians,
-)
-from bayesticket.analysis.tickets import (
-    Ticket,
-    find_ticket,
-    jaccard_distance,
-    random_ticket,
-    retrain,
-    rewind,
-    same_norm,
-    ticket_config,
-)
+Everything here reads runs that exist; only tickets train new ones. Times of runs that never grokked are censored, never
+left out.
+"""
+
+from bayesticket.analysis.comparisons import Comparison, compare_times, log_rank_excess, log_rank_p, ratio_of_medians
+from bayesticket.analysis.overlap import jaccard_by_matrix, jaccard_distance
+from bayesticket.analysis.phases import WINDOW, Phases, find_phases
+from bayesticket.analysis.power_law import PowerLaw, power_law
+from bayesticket.analysis.pruning import magnitude_masks
+from bayesticket.analysis.ticket_controls import random_ticket, same_norm
+from bayesticket.analysis.tickets import Ticket, find_ticket, retrain, rewind, ticket_config, weights_after
+from bayesticket.analysis.times import Estimate, Times, median_time
 
 __all__ = [
     "WINDOW",
+    "Comparison",
     "Estimate",
     "Phases",
     "PowerLaw",
     "Ticket",
     "Times",
-    "compare",
-    "excess",
+    "compare_times",
     "find_phases",
     "find_ticket",
+    "jaccard_by_matrix",
     "jaccard_distance",
+    "log_rank_excess",
+    "log_rank_p",
+    "magnitude_masks",
     "median_time",
     "power_law",
     "random_ticket",
@@ -46,4 +37,5 @@ __all__ = [
     "rewind",
     "same_norm",
     "ticket_config",
+    "weights_after",
 ]

@@ -1,19 +1,11 @@
-"""Where one looks, and what one draws it to: the sites and the targets of attention."""
+"""Attention: the sites where it is read or changed, and the targets that it is compared with or drawn to."""
 
-from bayesticket.attention.sites import (
-    AttentionSite,
-    require_places,
-)
-from bayesticket.attention.targets import (
-    Permuted,
-    Target,
-    as_target,
-    require_visible,
-    resolve,
-)
+from bayesticket.attention.sites import AttentionSite, require_places
+from bayesticket.attention.targets import HoldsModel, Permuted, Target, as_target, require_visible, resolve
 
 __all__ = [
     "AttentionSite",
+    "HoldsModel",
     "Permuted",
     "Target",
     "as_target",

@@ -1,4 +1,4 @@
-"""Which attention an intervention acts on, or a measure looks at: layers, heads, and the position that attends."""
+"""Attention sites: the layers, heads and query whose attention an intervention changes or a measure reads."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -10,14 +10,14 @@ from bayesticket.specs import spec
 
 @spec(kw_only=True)
 class AttentionSite:
-    """Layers, heads and query."""
+    """The layers, heads and query of an intervention or a measure."""
 
     layer: int | tuple[int, ...] = 0
-    """Layer, or layers."""
+    """Layer or layers."""
     head: int | tuple[int, ...] | None = None
-    """Head, or heads; all of them by default."""
+    """Head or heads; None for all."""
     query: int = -1
-    """Position that attends: the last by default, where the tasks read their answer."""
+    """Position of the query: by default the last, where the tasks read the answer."""
 
     def __post_init__(self):
         for name in ("layer", "head"):
@@ -27,7 +27,7 @@ class AttentionSite:
             if isinstance(given, list):
                 object.__setattr__(self, name, tuple(given))
         if isinstance(self.query, bool) or not isinstance(self.query, int):
-            raise refuse("query", self.query, "a position, counted from the end where negative")
+            raise refuse("query", self.query, "a position; negative ones count from the end")
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -40,26 +40,26 @@ class AttentionSite:
         return [self.head] if isinstance(self.head, int) else None if self.head is None else list(self.head)
 
     def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
-        """The attention at this site: its heads, at its query."""
+        """The attention at this site, of its heads at its query."""
         rows = pattern[:, :, self.row(pattern)]
         return rows if self.heads is None else rows[:, self.heads]
 
     def row(self, pattern: Float[Tensor, "n H query key"]) -> int:
-        """Where on the pattern's query axis the site's query is; the query-only forward has the last one alone."""
+        """The index of the site's query on the pattern's query axis, which has length 1 in the query-only forward."""
         return -1 if pattern.shape[2] == 1 else self.query
 
     def why_full(self, n_positions: int) -> str | None:
-        """Why the query-only forward does not show this site, or None."""
+        """Why the query-only forward does not compute the attention at this site, or None if it does."""
         if self.query % n_positions == n_positions - 1:
             return None
-        return f"{type(self).__name__} looks at query {self.query}, and the query-only forward has the last one alone"
+        return f"{type(self).__name__} reads query {self.query}, and the query-only forward computes only the last"
 
     def pattern_names(self) -> tuple[str, ...]:
-        """The hook points of the layers' patterns."""
+        """The names of the hook points of the layers' attention patterns."""
         return tuple(pattern_name(layer) for layer in self.layers)
 
     def require_place(self, model: HookedTransformer, n_positions: int) -> None:
-        """Refuses layers, heads and a query that a model on such sequences lacks."""
+        """Raises unless the model has these layers and heads, and the sequences this query."""
         if not -n_positions <= self.query < n_positions:
             raise refuse("query", self.query, f"a position of the sequence, 0 to {n_positions - 1}")
         for layer in self.layers:
@@ -69,7 +69,7 @@ class AttentionSite:
 
 
 def require_places(field: str, given: object) -> None:
-    """Refuses all but one or several whole numbers from 0, without repeats."""
+    """Raises unless given one or several different whole numbers of at least 0."""
     places = given if isinstance(given, tuple | list) else (given,)
     for place in places:
         require_integer(field, place, least=0)

@@ -1,14 +1,14 @@
-"""Attention targets: where the attention of the last position ought to be, or ought not to be.
+"""Attention targets: distributions over the key positions that the attention of a query is compared with or drawn to.
 
 | target | attention |
 |---|---|
 | `"oracle"` | uniform over the informative positions, `α*_i = 1/k` for `i ∈ S` (Section 4.1) |
 | `"adversarial"` | uniform over the distractors |
 | `"uniform"` | uniform over all positions |
-| `"shifted"` | the oracle moved along each sequence: as sparse as it, and as wrong as a shift can be |
-| `Permuted(target)` | another target with its positions, or its examples, permuted |
-| a tensor `(T,)`, `(n, T)` or `(n, heads, T)` | itself |
-| a HookedTransformer, a Run, or the path of a saved one | the attention of that teacher on the same tokens |
+| `"shifted"` | the oracle moved along each sequence: as sparse, and overlapping the oracle as little as possible |
+| `Permuted(target)` | another target with its positions or its examples permuted |
+| a tensor `(T,)`, `(n, T)` or `(n, heads, T)` | the tensor itself |
+| a HookedTransformer, a Run, or the path of a saved run | the attention of this teacher on the same tokens |
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_integer
 from bayesticket.model import HookedTransformer, mounted, pattern_name
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
@@ -29,8 +30,8 @@ NAMES = ("oracle", "adversarial", "uniform", "shifted")
 
 
 @runtime_checkable
-class Taught(Protocol):
-    """What holds a model, such as a Run."""
+class HoldsModel(Protocol):
+    """An object that holds a model, such as a Run."""
 
     @property
     def model(self) -> HookedTransformer:
@@ -40,13 +41,13 @@ class Taught(Protocol):
 
 @spec
 class Permuted(Spec):
-    """A control: another target, as sharp, with its content destroyed.
+    """A control: another target, permuted, so that it is as sharp but points elsewhere.
 
-    `along="positions"` permutes the positions of each example by a permutation of its own; `along="examples"` gives
-    each example the target of another, which changes something only where targets differ between examples.
+    `along="positions"` draws a permutation of the positions for each example; `along="examples"` gives each example the
+    target of another one, and raises if all examples share one target.
     """
 
-    target: "str | Tensor | HookedTransformer | Permuted | Taught | Path" = "oracle"
+    target: "str | Tensor | HookedTransformer | Permuted | HoldsModel | Path" = "oracle"
     along: Literal["positions", "examples"] = "positions"
     seed: int = 0
 
@@ -57,20 +58,22 @@ class Permuted(Spec):
         require_integer("seed", self.seed, least=0)
 
 
-Target = str | Tensor | HookedTransformer | Permuted | Taught | Path
-"""What is taken for a target; of a Run, or the path of a saved one, the model is kept."""
+Target = str | Tensor | HookedTransformer | Permuted | HoldsModel | Path
+"""What is accepted as a target. Of a Run, or the path of a saved one, only the model is kept."""
 
 
 def as_target(field: str, given: object) -> Target:
-    """Checks what is given for a target as far as that is possible without data; a run becomes its model."""
+    """Checks a target as far as possible without examples; a run is replaced by its model."""
     if isinstance(given, str) and given in NAMES:
         return given
     if isinstance(given, str) and not _holds_run(given):
-        others = ("a tensor", "a HookedTransformer", "a Run or where one is saved", "Permuted(…)")
+        others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
         raise refuse_name(field, given, (*NAMES, *others))
     if isinstance(given, Tensor):
-        return _require_distributions(field, given).clone()  # so that later changes to what was given change nothing
+        # A copy, so that later changes to the given tensor do not change the target.
+        return _require_distributions(field, given).clone()
     if isinstance(given, str | Path):
+        # Runs stand above this room, and only a path needs them.
         from bayesticket.runs import Run
 
         given = Run.load(given)
@@ -83,54 +86,58 @@ def as_target(field: str, given: object) -> Target:
 def _holds_run(path: str) -> bool:
     try:
         return (Path(path) / "run.json").is_file()
-    except OSError:  # a name that no path can have
+    except OSError:  # the string cannot be a path
         return False
 
 
 def _require_distributions(field: str, target: Tensor) -> Tensor:
     if target.ndim not in (1, 2, 3) or not target.dtype.is_floating_point or target.numel() == 0:
-        raise refuse(
+        raise refuse_case(
             field,
-            f"{target.dtype} {tuple(target.shape)}",
+            f"a tensor of {target.dtype} and shape {tuple(target.shape)}",
             "a floating-point tensor (T,), (n, T) or (n, heads, T)",
         )
     if not torch.isfinite(target).all() or (target < 0).any():
-        raise refuse(field, "a tensor with negative or non-finite entries", "attention weights, none of them negative")
+        raise refuse_case(field, "a tensor with negative or non-finite entries", "finite weights of at least 0")
     sums = target.double().sum(-1)
     if (sums - 1).abs().max() > 1e-4:
         worst = sums.flatten()[(sums - 1).abs().argmax()].item()
-        raise refuse(field, f"a row that sums to {worst:.6g}", "rows that sum to 1")
+        raise refuse_case(field, f"a row that sums to {worst:.6g}", "rows that sum to 1")
     return target
 
 
 def resolve(
     target: Target, examples: Examples, layer: int = 0, *, query: int = -1, heads: Sequence[int] | None = None
 ) -> Float[Tensor, "n heads T"]:
-    """The target as attention weights, `n` and `heads` being 1 where all examples or heads share them.
+    """The target as attention weights; `n` or `heads` is 1 if all examples or all heads share them.
 
-    Layer, query and heads say which of a teacher's attention is meant; other targets are the same for all.
+    Layer, query and heads select the attention of a teacher; other targets do not depend on them.
 
     >>> from bayesticket.tasks import ModularAddition
     >>> resolve("oracle", ModularAddition(p=5).split().train)
     tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]], dtype=torch.float64)
     """
     if isinstance(target, str):
-        return _share(_NAMED[target](examples.informative)[:, None])
+        return _shared_row(rearrange(_NAMED[target](examples.informative), "n key -> n 1 key"))
     if isinstance(target, Permuted):
         return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
     if isinstance(target, HookedTransformer):
-        return _teach(target, examples, layer, query, heads)
+        return _teacher_attention(target, examples, layer, query, heads)
     assert isinstance(target, Tensor)
-    return _fit(target, examples)
+    return _fit_to(examples, target)
 
 
-def _fit(target: Tensor, examples: Examples) -> Tensor:
-    shaped = target[None, None] if target.ndim == 1 else target[:, None] if target.ndim == 2 else target
+_AXES = {1: "key -> 1 1 key", 2: "n key -> n 1 key", 3: "n heads key -> n heads key"}
+
+
+def _fit_to(examples: Examples, target: Tensor) -> Float[Tensor, "n heads T"]:
+    """A tensor with the axes of a resolved target, reduced to the examples if it has a row for each of the task's."""
+    shaped = rearrange(target, _AXES[target.ndim])
     n, n_positions = examples.tokens.shape
     if examples.origin is not None and len(shaped) == examples.n_whole != 1:
-        shaped = shaped.to(examples.origin.device)[examples.origin]  # a row for each of the task's examples
+        shaped = shaped.to(examples.origin.device)[examples.origin]
     if shaped.shape[-1] != n_positions or shaped.shape[0] not in (1, n):
-        raise refuse(
+        raise refuse_case(
             "target",
             f"shape {tuple(target.shape)}",
             f"({n_positions},), ({n}, {n_positions}) or ({n}, heads, {n_positions})",
@@ -138,7 +145,8 @@ def _fit(target: Tensor, examples: Examples) -> Tensor:
     return shaped.to(examples.tokens.device)
 
 
-def _share(target: Tensor) -> Tensor:
+def _shared_row(target: Float[Tensor, "n 1 T"]) -> Float[Tensor, "m 1 T"]:
+    """The target with a single row if all examples share it."""
     return target[:1] if (target == target[:1]).all() else target
 
 
@@ -148,19 +156,19 @@ def oracle(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
 
 
 def adversarial(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """All attention on the distractors, uniformly."""
+    """Uniform over the distractors."""
     if informative.all(-1).any():
         raise refuse("target", "adversarial", "a task in which every sequence has a distractor")
     return uniform_over(~informative, torch.float64)
 
 
 def uniform(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """Attention spread evenly over all positions."""
+    """Uniform over all positions."""
     return uniform_over(torch.ones_like(informative), torch.float64)
 
 
 def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """The oracle moved cyclically, in each sequence by the least number of positions that overlaps it least."""
+    """The oracle moved cyclically, in each sequence by the smallest shift among those that overlap it least."""
     if informative.shape[-1] < 2:
         raise refuse("target", "shifted", "sequences of at least two positions")
     moved = torch.stack([informative.roll(shift, -1) for shift in range(1, informative.shape[-1])])
@@ -171,36 +179,37 @@ def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
 _NAMED = {"oracle": oracle, "adversarial": adversarial, "uniform": uniform, "shifted": shifted}
 
 
-def _permute(spec: Permuted, target: Tensor, n: int) -> Tensor:
+def _permute(spec: Permuted, target: Float[Tensor, "m heads T"], n: int) -> Float[Tensor, "n heads T"]:
     generator = seeded_generator(spec.seed, f"permuted {spec.along}")
     if spec.along == "examples":
         if len(target) == 1:
-            raise refuse("along", "examples", "a target that differs between examples; here all of them share it")
+            raise refuse("along", "examples", "a target that differs between examples; here all examples share it")
         return target[torch.randperm(n, generator=generator).to(target.device)]
     target = target.expand(n, *target.shape[1:])
     order = torch.rand(n, 1, target.shape[-1], generator=generator, dtype=torch.float64).argsort(-1).to(target.device)
     return target.gather(-1, order.expand_as(target))
 
 
-def _teach(
+def _teacher_attention(
     teacher: HookedTransformer, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
-) -> Tensor:
+) -> Float[Tensor, "n heads T"]:
+    """The attention of a model at one layer and query; a model with one head gives its attention to all heads."""
     n_positions, largest = examples.tokens.shape[1], int(examples.tokens.max())
     built_for = teacher.cfg.n_ctx if hasattr(teacher, "architecture") else n_positions
     if teacher.cfg.n_ctx < n_positions or built_for != n_positions:
-        raise refuse("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
+        raise refuse_case("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
     if teacher.cfg.d_vocab <= largest:
-        raise refuse("teacher", f"a model with {teacher.cfg.d_vocab} tokens", f"one that knows token {largest}")
+        raise refuse_case("teacher", f"a model with {teacher.cfg.d_vocab} tokens", f"one with a token {largest}")
     if layer >= teacher.cfg.n_layers:
-        raise refuse("teacher", f"a model of {teacher.cfg.n_layers} layers", f"one with a layer {layer}")
-    taught = slice(None) if heads is None or teacher.cfg.n_heads == 1 else list(heads)
-    if isinstance(taught, list) and max(taught) >= teacher.cfg.n_heads:
-        raise refuse(
-            "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(taught)}, or one head"
+        raise refuse_case("teacher", f"a model of {teacher.cfg.n_layers} layers", f"one with a layer {layer}")
+    chosen = slice(None) if heads is None or teacher.cfg.n_heads == 1 else list(heads)
+    if isinstance(chosen, list) and max(chosen) >= teacher.cfg.n_heads:
+        raise refuse_case(
+            "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(chosen)}, or one head"
         )
     kept: list[Tensor] = []
     with (
-        mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, taught, query]))]),
+        mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, chosen, query]))]),
         torch.no_grad(),
     ):
         teacher(examples.tokens.to(teacher.cfg.device))
@@ -208,12 +217,13 @@ def _teach(
 
 
 def require_visible(target: Float[Tensor, "n heads T"], visible: slice, field: str) -> None:
-    """Refuses a target with mass on keys that the query cannot attend to."""
+    """Raises if a target has mass on keys that the query cannot attend to."""
     hidden = torch.ones(target.shape[-1], dtype=torch.bool, device=target.device)
     hidden[visible] = False
     if hidden.any() and (mass := target[..., hidden].sum(-1).max().item()) > 1e-6:
-        blind = torch.nonzero(hidden)[:, 0].tolist()
-        raise BayesticketError(
-            f"{field}: got a target with mass {mass:.3g} on positions {blind}, which the query's causal attention "
-            f"cannot see; accepted: mass on positions {visible.start} to {visible.stop - 1} only"
+        positions = torch.nonzero(hidden)[:, 0].tolist()
+        raise refuse_case(
+            field,
+            f"a target with mass {mass:.3g} on positions {positions}, which the query cannot attend to",
+            f"mass on positions {visible.start} to {visible.stop - 1} only",
         )

@@ -1,7 +1,7 @@
-"""The transformer, and the one room that imports TransformerLens.
+"""Model: the transformer. This is the only room that imports TransformerLens.
 
-Here stands how a model is built and described, what its hook points and parameters are called, how hooks are mounted,
-and the query-only forward. A rule about a name belongs in `names`.
+It builds and describes models, mounts hooks, and computes the query-only forward. Every rule about the names of hook
+points and parameters is in `names`.
 """
 
 from transformer_lens import HookedTransformer

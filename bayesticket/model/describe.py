@@ -1,4 +1,4 @@
-"""Models written down beside their weights, and built again from both."""
+"""Descriptions of models, from which, with the weights, the models are built again."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,18 +13,19 @@ from bayesticket.model.build import Architecture, architecture_hooks, equip, hoo
 from bayesticket.specs import describe_as
 
 _NOT_DESCRIBED = {
-    *("device", "n_devices", "n_params", "seed", "init_weights"),  # how a model was made, not what it is
-    "dtype",  # the weights have it
+    *("device", "n_devices", "n_params", "seed", "init_weights"),  # how the model was built, not what it is
+    "dtype",  # stored with the weights
     *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
-    # What could make reading a file fetch or run something; the models here read tokens, not text.
+    # Settings by which reading a file could download or run code; the models here read tokens, not text.
     *("tokenizer_name", "tokenizer_prepends_bos", "default_prepend_bos", "trust_remote_code"),
     *("load_in_4bit", "quantization_method"),
 }
 
 
 def describe_model(model: HookedTransformer) -> dict[str, object]:
-    """All that is needed to build a model again: settings that differ from TransformerLens' defaults, and weights.
+    """All that is needed to build a model again: the weights, and the settings that differ from the defaults.
 
+    >>> from bayesticket.model import build_model
     >>> from bayesticket.tasks import ModularAddition
     >>> sorted(describe_model(build_model(ModularAddition(p=7), d_model=8, residual=False)))
     ['architecture', 'config', 'frozen', 'own_hooks', 'weights']
@@ -45,7 +46,7 @@ def describe_model(model: HookedTransformer) -> dict[str, object]:
 
 
 def unexplained_hooks(model: HookedTransformer) -> list[str]:
-    """Names of the modules that carry more hooks than the model's architecture has put there; no file holds those."""
+    """Names of the modules with hooks that are not from the model's architecture; such hooks cannot be stored."""
     architecture = getattr(model, "architecture", None)
     explained = Counter(architecture_hooks(architecture) if architecture else ())
     return sorted(name for name, module in model.named_modules() if _count_hooks(module) > explained[name])
@@ -63,13 +64,13 @@ def rebuild_model(
     weights: dict[str, Tensor],
     own_hooks: Sequence[str] = (),
 ) -> HookedTransformer:
-    """Builds the model that `describe_model` wrote down; hooks of its own cannot be rebuilt."""
+    """Builds the model that `describe_model` described; its `own_hooks` cannot be rebuilt."""
     known = {field.name for field in fields(HookedTransformerConfig)} - _NOT_DESCRIBED
     if unknown := sorted(set(config) - known):
         raise refuse_name("model.config", unknown[0], sorted(known))
     settings = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
-    made_from = {"dtype": next(iter(weights.values())).dtype, "seed": None, "init_weights": False}
-    model = hooked_transformer(settings | made_from, seed=0)
+    initial = {"dtype": next(iter(weights.values())).dtype, "seed": None, "init_weights": False}
+    model = hooked_transformer(settings | initial, seed=0)
     if architecture is not None:
         equip(model, architecture)
     load_parameters(model, weights)
@@ -85,7 +86,7 @@ describe_as("HookedTransformer", HookedTransformer, describe_model, rebuild_mode
 
 
 def load_parameters(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copies weights into a model's parameters; names and shapes must agree."""
+    """Copies weights into a model's parameters; raises unless names and shapes agree."""
     parameters = dict(model.named_parameters())
     if difference := sorted(set(parameters) ^ set(weights)):
         raise refuse("weights", difference, "exactly the names of the model's parameters")

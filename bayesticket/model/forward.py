@@ -1,11 +1,11 @@
-"""The query-only forward: the same model, computed only where its answer is read.
+"""The query-only forward: the same model, computed only at the position where its answer is read.
 
-An algorithmic task reads one position, the last. Of a one-layer transformer this needs the attention, the MLP and the
-unembedding at that position only; and embeddings, keys and values need to be computed once for each distinct
-(position, token) row, of which a task has a few hundred, not once for each of the tens of thousands of tokens.
+An algorithmic task reads the answer at one position, the last. In a one-layer transformer this needs the attention, the
+MLP and the unembedding at that position only. Embeddings, keys and values are needed once for each distinct
+(position, token) row, of which a task has a few hundred, rather than for each of tens of thousands of tokens.
 
-`query_forward` computes just that, and calls the model's own hook points on the way, with a query axis of length 1.
-Any hook written against the last axes (`pattern[..., -1, :]`) therefore acts in it as it does in the full forward.
+`query_forward` computes no more than that. It calls the model's own hook points, with a query axis of length 1, so that
+a hook written against the last axes (`pattern[..., -1, :]`) acts as it does in the full forward.
 """
 
 import logging
@@ -18,23 +18,29 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer
 
-from bayesticket.errors import BayesticketError, refuse_name
+from bayesticket.errors import refuse, refuse_name
 from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
+from bayesticket.model.names import (
+    UNEMBED_IN,
+    UNEMBED_OUT,
+    attention_out_name,
+    final_name,
+    middle_name,
+    mlp_out_name,
+    mlp_post_name,
+    mlp_pre_name,
+    pattern_name,
+    scores_name,
+    z_name,
+)
 from bayesticket.model.one_layer import unusual_setting
 
+SCORES, PATTERN, Z, ATTENTION_OUT = scores_name(0), pattern_name(0), z_name(0), attention_out_name(0)
+MIDDLE, MLP_PRE, MLP_POST, MLP_OUT = middle_name(0), mlp_pre_name(0), mlp_post_name(0), mlp_out_name(0)
+FINAL = final_name(0)
 FAST_HOOKS = (
-    "blocks.0.attn.hook_attn_scores",
-    "blocks.0.attn.hook_pattern",
-    "blocks.0.attn.hook_z",
-    "blocks.0.hook_attn_out",
-    "blocks.0.hook_resid_mid",
-    "blocks.0.mlp.hook_pre",
-    "blocks.0.mlp.hook_post",
-    "blocks.0.hook_mlp_out",
-    "blocks.0.hook_resid_post",
-    "unembed.hook_in",
-    "unembed.hook_out",
-)
+    SCORES, PATTERN, Z, ATTENTION_OUT, MIDDLE, MLP_PRE, MLP_POST, MLP_OUT, FINAL, UNEMBED_IN, UNEMBED_OUT
+)  # fmt: skip
 """The hook points that the query-only forward passes through."""
 
 FORWARDS = ("auto", "fast", "full")
@@ -42,10 +48,10 @@ log = logging.getLogger("bayesticket")
 
 
 class RowLayout:
-    """How a batch of tokens is made of distinct (position, token) rows, and how to sum over them quickly.
+    """The distinct (position, token) rows of a batch of tokens, and the indices to sum over them quickly.
 
     `index[n, t]` is the row of token t in sequence n. Positions that hold one token throughout the batch (operators,
-    padding, the query) are kept apart: mixing their values is a matrix product, whatever their number.
+    padding, the query) are treated separately: mixing their values is one matrix product, whatever their number.
     """
 
     def __init__(self, tokens: Int[Tensor, "n T"], n_heads: int):
@@ -60,12 +66,12 @@ class RowLayout:
         self.index = index
 
         constant = (index == index[:1]).all(0)
-        constant[0] &= ~constant.all()  # embedding bags must not be empty
+        constant[0] &= ~constant.all()  # an embedding bag must have at least one position
         self.varying_positions = None if not constant.any() else torch.nonzero(~constant)[:, 0]
         self.constant_positions = torch.nonzero(constant)[:, 0]
         self.constant_rows = index[0, constant]
 
-        # One bag a (sequence, head), over that head's own copy of the rows.
+        # One bag for each (sequence, head), over that head's own copy of the rows.
         head_offset = torch.arange(n_heads, device=tokens.device)[:, None] * self.n_rows
         bags = (index[:, None, ~constant] + head_offset).flatten(0, 1)
         self.bags = bags
@@ -83,9 +89,9 @@ class RowLayout:
 
 
 class _MixRows(torch.autograd.Function):
-    """`z[n, h] = Σ_t weights[n, h, t] · table[h, index[n, t]]`, with its gradient by sorted segments.
+    """`z[n, h] = Σ_t weights[n, h, t] · table[h, index[n, t]]`, with a gradient by sorted segments.
 
-    Both sums are embedding bags: forward over the rows of a sequence, backward over the sequences of a row.
+    Both are sums over embedding bags: forward over the rows of a sequence, backward over the sequences of a row.
     """
 
     @staticmethod
@@ -133,7 +139,7 @@ def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: Ro
 
 
 def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
-    with torch.enable_grad():  # the bag's own backward for its weights is quick, and public only through autograd
+    with torch.enable_grad():  # the backward of embedding_bag for its weights is fast, and reached only by autograd
         varying = _varying(weights.detach(), layout).requires_grad_()
         bag = F.embedding_bag(layout.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
         (d_varying,) = torch.autograd.grad(bag, varying, gradient.flatten(0, 1))
@@ -149,7 +155,7 @@ def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: 
 def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, "n d_vocab_out"]:
     """The logits at the last position of every sequence, equal to `model(tokens)[:, -1]`.
 
-    A pure function of the model's parameters and its mounted hooks, without branches on values. It can be
+    It is a pure function of the model's parameters and mounted hooks and does not branch on values. It can be
     differentiated once; second derivatives need the full forward.
     """
     block, attention, hook = model.blocks[0], model.blocks[0].attn, model.hook_dict
@@ -163,33 +169,33 @@ def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, 
     table = (query @ key.mT / attention.attn_scale).flatten(1)
     scores = table.index_select(1, layout.score_index.flatten()).view(model.cfg.n_heads, *layout.score_index.shape)
     scores = scores.transpose(0, 1).unsqueeze(2)
-    scores = hook["blocks.0.attn.hook_attn_scores"](scores)
-    pattern = hook["blocks.0.attn.hook_pattern"](scores.softmax(-1)).squeeze(2)
+    scores = hook[SCORES](scores)
+    pattern = hook[PATTERN](scores.softmax(-1)).squeeze(2)
 
-    if model.cfg.n_heads == 1 and not has_hooks(hook["blocks.0.attn.hook_z"]):
-        # W_O commutes with the mixing of rows, and there are fewer rows than sequences.
+    if model.cfg.n_heads == 1 and not has_hooks(hook[Z]):
+        # W_O commutes with the mixing of rows, and is applied first because there are fewer rows than sequences.
         attention_out = _MixRows.apply(value @ attention.W_O, pattern, layout) + attention.b_O
     else:
-        z = hook["blocks.0.attn.hook_z"](_MixRows.apply(value, pattern, layout)[:, None])
+        z = hook[Z](_MixRows.apply(value, pattern, layout)[:, None])
         attention_out = F.linear(z.flatten(2), attention.W_O.flatten(0, 1).T, attention.b_O)
 
-    attention_out = hook["blocks.0.hook_attn_out"](attention_out)
+    attention_out = hook[ATTENTION_OUT](attention_out)
     stream_at_query = stream[layout.query_rows].index_select(0, layout.query).unsqueeze(1)
-    middle = hook["blocks.0.hook_resid_mid"](stream_at_query + attention_out)
-    hidden = hook["blocks.0.mlp.hook_pre"](_affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in))
-    hidden = hook["blocks.0.mlp.hook_post"](block.mlp.act_fn(hidden))
-    mlp_out = hook["blocks.0.hook_mlp_out"](_affine(hidden, block.mlp.W_out, block.mlp.b_out))
-    final = hook["blocks.0.hook_resid_post"](middle + mlp_out)
+    middle = hook[MIDDLE](stream_at_query + attention_out)
+    hidden = hook[MLP_PRE](_affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in))
+    hidden = hook[MLP_POST](block.mlp.act_fn(hidden))
+    mlp_out = hook[MLP_OUT](_affine(hidden, block.mlp.W_out, block.mlp.b_out))
+    final = hook[FINAL](middle + mlp_out)
     if model.cfg.normalization_type is not None:
         final = model.ln_final(final)
-    final = hook["unembed.hook_in"](final)
-    return hook["unembed.hook_out"](_affine(final, model.unembed.W_U, model.unembed.b_U)).squeeze(1)
+    final = hook[UNEMBED_IN](final)
+    return hook[UNEMBED_OUT](_affine(final, model.unembed.W_U, model.unembed.b_U)).squeeze(1)
 
 
 def _affine(
     x: Float[Tensor, "n one d"], weight: Float[Tensor, "d e"], bias: Float[Tensor, "e"] | nn.Module
 ) -> Float[Tensor, "n one e"]:
-    # squeeze, unlike x[:, 0], costs nothing in the backward pass
+    # Unlike x[:, 0], squeeze costs nothing in the backward pass.
     return torch.addmm(cast(Tensor, bias), x.squeeze(1), weight).unsqueeze(1)
 
 
@@ -199,7 +205,7 @@ def full_forward(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[
 
 
 def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:
-    """Why a model with hooks on these names needs the full forward; None where the query-only forward serves."""
+    """Why a model with hooks on these names needs the full forward, or None if the query-only forward is enough."""
     if (setting := unusual_setting(model)) is not None:
         return f"the model has {setting}"
     if (module := foreign_hooks(model)) is not None:
@@ -216,7 +222,7 @@ def choose_forward(
     names: Iterable[str] = (),
     reasons: Iterable[str | None] = (),
 ) -> Literal["fast", "full"]:
-    """Settles which forward to use; says so where "auto" has to fall back to the full one, for one of the reasons."""
+    """Chooses a forward; logs a warning with the reason if "auto" has to use the full one."""
     if forward not in FORWARDS:
         raise refuse_name("forward", forward, FORWARDS)
     if forward == "full":
@@ -225,7 +231,7 @@ def choose_forward(
     if reason is None:
         return "fast"
     if forward == "fast":
-        raise BayesticketError(f"forward: got 'fast'; accepted: 'full' or 'auto', because {reason}")
+        raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
     log.warning("using the full forward, because %s", reason)
     return "full"
 
@@ -235,6 +241,6 @@ def task_loss(
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy, computed in `dtype`.
 
-    In float32 a cross-entropy near 1e-7 rounds to 0 and stops giving gradient; float64 goes on.
+    In float32 a cross-entropy near 1e-7 rounds to 0 and has no gradient any more; in float64 it still has.
     """
     return F.cross_entropy(logits if dtype is None else logits.to(dtype), targets)

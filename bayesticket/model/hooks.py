@@ -1,4 +1,4 @@
-"""Hooks: mounted and taken off again, and found where somebody else has left them."""
+"""Hooks: mounted and removed, checked, and listed."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +12,7 @@ from transformer_lens.hook_points import HookPoint
 from bayesticket.errors import BayesticketError, refuse, refuse_name
 
 HookFunction = Callable[..., Tensor | None]
-"""A function `(tensor, hook)` that returns the edited tensor, or None to leave it."""
+"""A function `(tensor, hook)` that returns the edited tensor, or None to leave it unchanged."""
 
 
 NamedHook = tuple[str, HookFunction]
@@ -21,9 +21,9 @@ NamedHook = tuple[str, HookFunction]
 
 @contextmanager
 def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[None]:
-    """Mounts hooks, in order, and takes exactly those off again, also after an exception.
+    """Mounts hooks in order, and on exit removes exactly these, also after an exception.
 
-    Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, and refuses a hook that changes a shape.
+    Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, and raises if a hook changes a shape.
     """
     handles = []
     try:
@@ -40,7 +40,7 @@ def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[No
 
 
 def mount_permanently(model: HookedTransformer, hooks: Iterable[NamedHook]) -> None:
-    """Mounts hooks that belong to the model, and stay."""
+    """Mounts hooks that belong to the model and are not removed."""
     for name, function in hooks:
         model.add_perma_hook(name, function)
 
@@ -58,16 +58,17 @@ def _shape_checked(function: HookFunction) -> HookFunction:
 
 
 def hook_point(model: HookedTransformer, name: str) -> HookPoint:
-    """The hook point of that name, or an error with the closest one."""
+    """The hook point of that name; raises, with the closest name, if there is none."""
     if name not in model.hook_dict:
         raise refuse_name("hook", name, model.hook_dict)
     return model.hook_dict[name]
 
 
 def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str], reader: str) -> None:
-    """Refuses names of hook points that do not exist, or that a forward pass never reaches.
+    """Raises if a hook point does not exist, or does not fire in a forward pass.
 
-    TransformerLens has gated hook points (such as `hook_result`) on which a hook sits in silence and never runs.
+    Some hook points of TransformerLens, such as `hook_result`, fire only if the model's cfg says so; a hook on one that
+    does not would never run, without an error.
     """
     names = list(dict.fromkeys(names))
     for name in names:
@@ -87,7 +88,7 @@ def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str
 
 @contextmanager
 def _bare(model: HookedTransformer) -> Iterator[None]:
-    """Takes all hooks off the hook points, so that a trial run means nothing to them, and puts them back."""
+    """Removes all hooks during a trial forward pass, so that none of them runs in it, and restores them."""
     kept = {point: point._forward_hooks for point in model.hook_dict.values()}
     try:
         for point in kept:
@@ -99,19 +100,19 @@ def _bare(model: HookedTransformer) -> Iterator[None]:
 
 
 def require_layer(model: HookedTransformer, layer: int, field: str) -> None:
-    """Refuses a layer that the model lacks."""
+    """Raises unless the model has this layer."""
     if layer >= model.cfg.n_layers:
         raise refuse(field, layer, f"a layer of the model, 0 to {model.cfg.n_layers - 1}")
 
 
 def require_head(model: HookedTransformer, head: int, field: str) -> None:
-    """Refuses a head that the model lacks."""
+    """Raises unless the model has this head."""
     if head >= model.cfg.n_heads:
         raise refuse(field, head, f"a head of the model, 0 to {model.cfg.n_heads - 1}")
 
 
 def own_hooks(model: HookedTransformer) -> list[str]:
-    """Names of the hook points that carry hooks of any kind, permanent or not."""
+    """Names of the hook points that carry a hook of any kind, permanent or not."""
     return [name for name, point in model.hook_dict.items() if has_hooks(point)]
 
 
@@ -123,7 +124,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def foreign_hooks(model: HookedTransformer) -> str | None:
-    """A module other than a hook point that carries a PyTorch hook, or None."""
+    """The name of a module other than a hook point that carries a PyTorch hook, or None."""
     for name, module in model.named_modules():
         if not isinstance(module, HookPoint) and has_hooks(module):
             return name

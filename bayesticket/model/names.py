@@ -1,4 +1,4 @@
-"""What TransformerLens calls hook points and parameters: every rule about names is here."""
+"""The names that TransformerLens gives to hook points and parameters, and every rule about them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,37 +8,63 @@ from torch import Tensor
 
 
 def scores_name(layer: int) -> str:
-    """Where a layer's attention scores pass, before the softmax: `(batch, head, query, key)`."""
+    """A layer's attention scores, before the softmax: `(batch, head, query, key)`."""
     return f"blocks.{layer}.attn.hook_attn_scores"
 
 
 def pattern_name(layer: int) -> str:
-    """Where a layer's attention pattern passes: `(batch, head, query, key)`."""
+    """A layer's attention pattern: `(batch, head, query, key)`."""
     return f"blocks.{layer}.attn.hook_pattern"
 
 
 def residual_name(layer: int) -> str:
-    """Where the residual stream enters a layer: `(batch, position, d_model)`."""
+    """The residual stream into a layer: `(batch, position, d_model)`."""
     return f"blocks.{layer}.hook_resid_pre"
 
 
 def mlp_pre_name(layer: int) -> str:
-    """Where what the MLP's ReLU is given passes: `(batch, position, d_mlp)`."""
+    """A layer's MLP before its activation function: `(batch, position, d_mlp)`."""
     return f"blocks.{layer}.mlp.hook_pre"
 
 
 def middle_name(layer: int) -> str:
-    """Where the residual stream passes between a layer's attention and its MLP: `(batch, position, d_model)`."""
+    """The residual stream between a layer's attention and its MLP: `(batch, position, d_model)`."""
     return f"blocks.{layer}.hook_resid_mid"
 
 
 def final_name(layer: int) -> str:
-    """Where the residual stream leaves a layer: `(batch, position, d_model)`."""
+    """The residual stream out of a layer: `(batch, position, d_model)`."""
     return f"blocks.{layer}.hook_resid_post"
 
 
+def z_name(layer: int) -> str:
+    """A layer's mixed values, by head: `(batch, position, head, d_head)`."""
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def attention_out_name(layer: int) -> str:
+    """The output of a layer's attention: `(batch, position, d_model)`."""
+    return f"blocks.{layer}.hook_attn_out"
+
+
+def mlp_post_name(layer: int) -> str:
+    """A layer's MLP after its activation function: `(batch, position, d_mlp)`."""
+    return f"blocks.{layer}.mlp.hook_post"
+
+
+def mlp_out_name(layer: int) -> str:
+    """The output of a layer's MLP: `(batch, position, d_model)`."""
+    return f"blocks.{layer}.hook_mlp_out"
+
+
+UNEMBED_IN = "unembed.hook_in"
+"""What the unembedding reads: `(batch, position, d_model)`."""
+UNEMBED_OUT = "unembed.hook_out"
+"""The logits: `(batch, position, d_vocab_out)`."""
+
+
 def is_before_values(name: str) -> bool:
-    """Whether an edit at a hook point changes the values that attention mixes, or what they are made from."""
+    """Whether an edit at a hook point changes the values that attention mixes, or what they are computed from."""
     return name.endswith(("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_attn_in"))
 
 
@@ -46,7 +72,7 @@ def is_before_values(name: str) -> bool:
 
 
 def parameter_kind(name: str) -> str:
-    """A parameter's name without its place; TransformerLens writes `_W_K` for the W_K of grouped queries.
+    """A parameter's name without its module; TransformerLens writes `_W_K` for the W_K of grouped-query attention.
 
     >>> parameter_kind("blocks.0.attn.W_Q"), parameter_kind("blocks.1.attn._b_K")
     ('W_Q', 'b_K')
@@ -70,20 +96,20 @@ def is_mlp(name: str) -> bool:
 
 
 def is_routing(name: str) -> bool:
-    """Whether a parameter is a W_Q or a W_K, which decide where attention goes."""
+    """Whether a parameter is a W_Q or a W_K, which determine the attention."""
     return parameter_kind(name) in ("W_Q", "W_K")
 
 
 def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    """Whether a parameter is a matrix between the embeddings and the unembedding, such as Muon orthogonalises."""
-    # b_Q of shape (n_heads, d_head) is a bias of two axes.
+    """Whether a parameter is a matrix between the embeddings and the unembedding; Muon orthogonalises these."""
+    # A bias can have two axes: b_Q has the shape (n_heads, d_head).
     return parameter.ndim >= 2 and not is_bias(name) and "embed" not in name
 
 
 def routing_parameters(
     parameters: Iterable[str], layers: int | Sequence[int], kinds: Iterable[str] = ("W_Q", "b_Q", "W_K", "b_K")
 ) -> list[str]:
-    """Full names of the parameters that decide where attention goes in some layers."""
+    """Full names of the parameters that determine the attention of some layers."""
     known, kinds = set(parameters), tuple(kinds)
     names = []
     for layer in (layers,) if isinstance(layers, int) else layers:

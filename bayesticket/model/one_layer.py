@@ -1,16 +1,17 @@
-"""The algebra of a plain one-layer model: its embeddings, its values, and what its last position sees."""
+"""The parts of a plain one-layer model: its embeddings, its values, and the keys that a query may attend to."""
 
 import torch
 import torch.nn.functional as F
+from einops import einsum, rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from bayesticket.errors import refuse
+from bayesticket.errors import refuse_case
 
 
 def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: int) -> slice:
-    """The key positions that a query may attend to: causal attention sees none after it, local none far before."""
+    """The key positions that a query may attend to: with causal attention none after it, with local none far before."""
     query = query % n_positions
     causal = model.cfg.attention_dir == "causal"
     first = 0
@@ -20,34 +21,36 @@ def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: 
 
 
 def embed_tokens(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n T d_model"]:
-    """The stream into a plain model's first layer: token plus position embeddings."""
+    """The residual stream into the first layer of a plain model: token plus position embeddings."""
     return model.embed.W_E[tokens] + model.pos_embed.W_pos[: tokens.shape[1]]
 
 
 def embed_position(model: HookedTransformer, tokens: Int[Tensor, "n T"], position: int) -> Float[Tensor, "n d_model"]:
-    """The stream into a plain model's first layer at one position: token plus position embedding."""
+    """The residual stream into the first layer of a plain model at one position."""
     return model.embed.W_E[tokens[:, position]] + model.pos_embed.W_pos[position % tokens.shape[1]]
 
 
 def mix_embeddings(
     model: HookedTransformer, tokens: Int[Tensor, "n T"], weights: Float[Tensor, "n heads T"]
 ) -> Float[Tensor, "n heads d_model"]:
-    """Weighted sums of the stream into a plain model's first layer, `Σ_t weights[n, h, t] x[n, t]`."""
-    n, heads, n_positions = weights.shape
-    bags = tokens[:, None].expand(n, heads, n_positions).flatten(0, 1)
-    tokens_mixed = F.embedding_bag(bags, model.embed.W_E, per_sample_weights=weights.flatten(0, 1), mode="sum")
-    return tokens_mixed.view(n, heads, -1) + weights @ model.pos_embed.W_pos[:n_positions]
+    """Weighted sums of the residual stream into the first layer of a plain model, `Σ_t weights[n, h, t] x[n, t]`."""
+    _, heads, n_positions = weights.shape
+    bags = repeat(tokens, "n T -> (n heads) T", heads=heads)
+    bag_weights = rearrange(weights, "n heads T -> (n heads) T")
+    mixed = F.embedding_bag(bags, model.embed.W_E, per_sample_weights=bag_weights, mode="sum")
+    tokens_mixed = rearrange(mixed, "(n heads) d_model -> n heads d_model", heads=heads)
+    return tokens_mixed + weights @ model.pos_embed.W_pos[:n_positions]
 
 
 def normalize_for_attention(
     model: HookedTransformer, stream: Float[Tensor, "n T d_model"], layer: int
 ) -> Float[Tensor, "n T d_model"]:
-    """What a layer's attention makes its queries and keys from."""
+    """What a layer's attention computes its queries, keys and values from: the normalised residual stream."""
     return model.blocks[layer].ln1(stream)
 
 
 def attention_scale(model: HookedTransformer, layer: int) -> float:
-    """What a layer divides its attention scores by, √d_head."""
+    """The divisor of a layer's attention scores, √d_head."""
     return float(model.blocks[layer].attn.attn_scale)
 
 
@@ -63,45 +66,19 @@ _PLAIN = HookedTransformerConfig(
     device="cpu",
 )
 
-
 _FREE = {
-    *(
-        "d_model",
-        "d_head",
-        "n_heads",
-        "n_ctx",
-        "d_vocab",
-        "d_vocab_out",
-        "d_mlp",
-        "act_fn",
-        "seed",
-        "device",
-        "dtype",
-    ),
-    *(
-        "init_mode",
-        "initializer_range",
-        "init_weights",
-        "n_params",
-        "model_name",
-        "attn_scale",
-        "use_attn_scale",
-    ),
-    *(
-        "normalization_type",
-        "eps",
-        "final_rms",
-        "attention_dir",
-        "default_prepend_bos",
-        "tokenizer_prepends_bos",
-    ),
-    *("use_hook_tokens", "from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
-    *("uses_rms_norm", "layer_norm_folding"),
+    *("d_model", "d_head", "n_heads", "n_ctx", "d_vocab", "d_vocab_out", "d_mlp", "act_fn"),
+    *("normalization_type", "eps", "final_rms", "uses_rms_norm", "layer_norm_folding"),
+    *("attention_dir", "attn_scale", "use_attn_scale", "use_hook_tokens"),
+    *("seed", "device", "dtype", "init_mode", "initializer_range", "init_weights", "n_params", "model_name"),
+    *("from_checkpoint", "checkpoint_index", "checkpoint_label_type", "checkpoint_value"),
+    *("default_prepend_bos", "tokenizer_prepends_bos"),
 }
+"""The settings in which a plain model may differ from `_PLAIN`: sizes, normalisation, attention, and how it is made."""
 
 
 def unusual_setting(model: HookedTransformer) -> str | None:
-    """A setting by which a model differs from the plain one-layer transformer in more than its sizes, or None."""
+    """A setting, other than a size, in which a model differs from the plain one-layer transformer; or None."""
     given, plain = model.cfg.to_dict(), _PLAIN.to_dict()
     for name in given:
         if name not in _FREE and given[name] != plain.get(name):
@@ -112,12 +89,12 @@ def unusual_setting(model: HookedTransformer) -> str | None:
 
 
 def require_single_layer(model: HookedTransformer, field: str) -> None:
-    """Refuses a model in which a position's value depends on more than its own token."""
+    """Raises if the value of a position depends on more than its own token."""
     if (setting := unusual_setting(model)) is not None:
-        raise refuse(
+        raise refuse_case(
             field,
             f"a model with {setting}",
-            "a plain one-layer model: only there does a value depend on its own token alone, and the MLP on one z",
+            "a plain one-layer model, in which a value depends on its own token alone and the MLP on one z",
         )
 
 
@@ -126,10 +103,12 @@ def value_table(model: HookedTransformer, n_positions: int) -> Float[Tensor, "T 
     attention = model.blocks[0].attn
     stream = model.embed.W_E[None] + model.pos_embed.W_pos[:n_positions, None]
     stream = normalize_for_attention(model, stream, 0)
-    return torch.einsum("tvd,hde->tvhe", stream, attention.W_V) + attention.b_V
+    values = einsum(stream, attention.W_V, "T vocab d_model, heads d_model d_head -> T vocab heads d_head")
+    return values + attention.b_V
 
 
 def values_of(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n heads T d_head"]:
     """The value vectors of a batch in a one-layer model."""
     table = value_table(model, tokens.shape[1])
-    return table[torch.arange(tokens.shape[1], device=tokens.device), tokens].transpose(1, 2)
+    values = table[torch.arange(tokens.shape[1], device=tokens.device), tokens]
+    return rearrange(values, "n T heads d_head -> n heads T d_head")

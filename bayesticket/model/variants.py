@@ -1,4 +1,4 @@
-"""Variants that TransformerLens has no switch for, as hooks: linear attention, and no residual stream."""
+"""Architectures that TransformerLens has no option for, as hooks: linear attention, and no residual stream."""
 
 import threading
 from collections.abc import Sequence
@@ -11,13 +11,21 @@ from transformer_lens.hook_points import HookPoint
 
 from bayesticket.errors import refuse
 from bayesticket.model.hooks import NamedHook
-from bayesticket.model.names import pattern_name, scores_name
+from bayesticket.model.names import (
+    attention_out_name,
+    final_name,
+    middle_name,
+    mlp_out_name,
+    pattern_name,
+    scores_name,
+)
 
 
 def linear_attention(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
     """Normalised linear-ReLU attention, `α_i = relu(s_i) / Σ_j relu(s_j)`.
 
-    A row without a positive score attends uniformly over the keys it may see (those above −∞) and passes no gradient.
+    A row without a positive score attends uniformly to its visible keys (those with scores above −∞) and has no
+    gradient.
 
     >>> linear_attention(torch.tensor([[1.0, 3.0, -2.0], [-1.0, -1.0, -torch.inf]]))
     tensor([[0.2500, 0.7500, 0.0000],
@@ -33,7 +41,7 @@ def linear_attention(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor,
 
 def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> list[NamedHook]:
     """Hooks that replace a layer's softmax by `linear_attention`, for all heads or the given ones."""
-    kept = threading.local()  # copies of a model share its hooks, and may run in different threads
+    kept = threading.local()  # copies of a model share these hooks, and may run in different threads
 
     def keep_scores(scores: Tensor, hook: HookPoint) -> None:
         kept.scores = scores
@@ -53,16 +61,20 @@ def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> lis
 
 
 def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = "both") -> list[NamedHook]:
-    """Hooks that cut the residual stream around a layer's attention, its MLP, or both: only their outputs go on."""
-    bypasses = {"attention": ("hook_attn_out", "hook_resid_mid"), "mlp": ("hook_mlp_out", "hook_resid_post")}
+    """Hooks that remove the residual stream around a layer's attention, its MLP, or both, and keep their outputs."""
+    bypasses = {
+        "attention": (attention_out_name(layer), middle_name(layer)),
+        "mlp": (mlp_out_name(layer), final_name(layer)),
+    }
     hooks: list[NamedHook] = []
     for part, (output, stream) in bypasses.items():
         if around in (part, "both"):
-            hooks += _pass_only(f"blocks.{layer}.{output}", f"blocks.{layer}.{stream}")
+            hooks += _replace_by(output, stream)
     return hooks
 
 
-def _pass_only(source: str, destination: str) -> list[NamedHook]:
+def _replace_by(source: str, destination: str) -> list[NamedHook]:
+    """Hooks that replace the tensor at one hook point by that at an earlier one."""
     kept = threading.local()
 
     def keep(tensor: Tensor, hook: HookPoint) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, compare
+from bayesticket.analysis import Times, log_rank_p
 from bayesticket.attention import Permuted
 from bayesticket.interventions import FrozenAttention, GradientNoise, Intervention, KLPrior
 from bayesticket.paper.figure import (
@@ -77,7 +77,7 @@ def _structure(times: Mapping[str, Times]) -> Claim:
         if "not reproduced" in verdicts
         else "undecided"
     )
-    said = [f"{name}: {share(times[name])}, log-rank p = {compare(oracle, times[name]):.2g}" for name in LIVE]
+    said = [f"{name}: {share(times[name])}, log-rank p = {log_rank_p(oracle, times[name]):.2g}" for name in LIVE]
     return Claim(
         "It is the structure that ends the plateau, not any live gradient.",
         "The prior toward the oracle groks earlier than each of the controls that give attention another live "
@@ -94,7 +94,7 @@ def _frozen(times: Mapping[str, Times]) -> Claim:
         "Where attention points decides, and no gradient is needed: frozen at the oracle it groks, frozen uniform not.",
         "Attention frozen at the oracle groks earlier than attention frozen uniform, log-rank "
         f"p < {SIGNIFICANT:g}: reproduced; later: not reproduced; else undecided.",
-        f"Oracle: {share(oracle)}; uniform: {share(uniform)}; p = {compare(oracle, uniform):.2g}.",
+        f"Oracle: {share(oracle)}; uniform: {share(uniform)}; p = {log_rank_p(oracle, uniform):.2g}.",
         earlier(oracle, uniform),
         "a control",
     )
@@ -108,7 +108,7 @@ def _sgd(runs: Runs, times: Mapping[str, Times]) -> Claim:
         "The prior acts by its structure and not through Adam's scaling: it does under SGD too.",
         f"Under SGD the runs with the prior grok earlier than those without, log-rank p < {SIGNIFICANT:g}: reproduced; "
         "later: not reproduced; else, or if not all runs without the prior memorise, undecided.",
-        "; ".join(said) + f"; p = {compare(times[SGD_ORACLE], times[SGD_NONE]):.2g}.",
+        "; ".join(said) + f"; p = {log_rank_p(times[SGD_ORACLE], times[SGD_NONE]):.2g}.",
         earlier(times[SGD_ORACLE], times[SGD_NONE]) if tuned else "undecided",
         "a control",
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Estimate, PowerLaw, compare, median_time, power_law
+from bayesticket.analysis import Estimate, PowerLaw, log_rank_p, median_time, power_law
 from bayesticket.errors import BayesticketError
 from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.interventions import KLPrior
@@ -133,7 +133,7 @@ def _earlier(runs: Runs, layout: str, threshold: float) -> Claim:
         f"A stronger prior groks earlier ({layout}).",
         f"Log-rank between the weakest ({STRENGTHS[0]:g}) and the strongest ({STRENGTHS[-1]:g}): the stronger earlier "
         f"with p < {SIGNIFICANT:g}, reproduced; the weaker, not reproduced; neither, undecided.",
-        f"p = {compare(weak, strong):.2g}. Median by strength: " + "; ".join(medians) + ".",
+        f"p = {log_rank_p(weak, strong):.2g}. Median by strength: " + "; ".join(medians) + ".",
         earlier(strong, weak),
     )
 

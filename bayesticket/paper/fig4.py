@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, compare, find_ticket, random_ticket, ratio_of_medians, same_norm, ticket_config
+from bayesticket.analysis import (
+    Times,
+    find_ticket,
+    log_rank_p,
+    random_ticket,
+    ratio_of_medians,
+    same_norm,
+    ticket_config,
+)
 from bayesticket.interventions import KLPrior
 from bayesticket.paper.figure import (
     STRENGTH,
@@ -133,7 +141,7 @@ def _beats(said: str, times: Mapping[str, Times], first: str, second: str, by: s
 
 
 def _against(times: Mapping[str, Times], first: str, second: str) -> str:
-    p = compare(times[first], times[second])
+    p = log_rank_p(times[first], times[second])
     return f"{first}: {share(times[first])}; {second}: {share(times[second])}; p = {p:.2g}."
 
 

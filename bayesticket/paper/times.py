@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, compare, excess, median_time
+from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.paper.figure import Verdict, arm_names
 from bayesticket.sweeps import Runs
@@ -59,9 +59,9 @@ def plot_times(arms: Mapping[str, Times]) -> go.Figure:
 
 def earlier(first: Times, second: Times) -> Verdict:
     """Whether one arm groks earlier than another, by a log-rank test."""
-    if compare(first, second) >= SIGNIFICANT:
+    if log_rank_p(first, second) >= SIGNIFICANT:
         return "undecided"
-    return "reproduced" if excess(first, second) > 0 else "not reproduced"
+    return "reproduced" if log_rank_excess(first, second) > 0 else "not reproduced"
 
 
 def share(times: Times) -> str:

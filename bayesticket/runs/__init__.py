@@ -3,6 +3,7 @@
 from bayesticket.runs.config import (
     TrainConfig,
 )
+from bayesticket.runs.epochs import first_epoch, settled_epoch
 from bayesticket.runs.run import (
     COMPLETE,
     Run,
@@ -35,11 +36,13 @@ __all__ = [
     "Training",
     "describe_config",
     "described_hooks",
+    "first_epoch",
     "keep_freed_memory",
     "read_header",
     "require_header",
     "require_same_run",
     "resume",
+    "settled_epoch",
     "train",
     "train_config",
 ]

@@ -21,7 +21,9 @@ from bayesticket.analysis import (
     same_norm,
     ticket_config,
 )
-from bayesticket.analysis.tickets import jaccard_by_matrix, magnitude_masks, weights_after
+from bayesticket.analysis.overlap import jaccard_by_matrix
+from bayesticket.analysis.pruning import magnitude_masks
+from bayesticket.analysis.tickets import weights_after
 from bayesticket.interventions import Intervention
 from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import TrainConfig, Training, train_config

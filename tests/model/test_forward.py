@@ -80,6 +80,15 @@ def test_the_forwards_agree_on_other_architectures(options):
     assert_agree(model, task.split().train, bt.KLPrior(), 1e-10)
 
 
+@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("n", [1, 3])
+def test_the_forwards_agree_where_all_sequences_are_equal(n, n_heads):
+    """Then every position holds one token throughout, and one is still summed over as if it varied."""
+    task = TASKS["addition"]
+    model, batch = small_model(task, n_heads=n_heads), task.split().train
+    assert_agree(model, batch.select(torch.zeros(n, dtype=torch.int64)), bt.KLPrior(), 1e-10)
+
+
 def test_every_fast_hook_sees_what_the_full_forward_shows_at_the_query():
     task = TASKS["addition"]
     model, batch = small_model(task, n_heads=2), task.split().train

@@ -1,0 +1,44 @@
+"""The first recorded epoch at which a condition holds, and the one from which on it always holds."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool
+
+from bayesticket.errors import refuse_case
+
+
+def first_epoch(holds: pd.Series) -> int | None:
+    """The first recorded epoch at which a condition holds, or None if it never does.
+
+    The condition is a series of booleans labelled by epoch, such as a curve compared with a threshold. A curve that is
+    NaN fails every comparison, and so never reaches a threshold.
+
+    >>> accuracy = pd.Series([0.2, 0.99, float("nan"), 1.0], index=[0, 10, 20, 30])
+    >>> first_epoch(accuracy >= 0.99), first_epoch(accuracy >= 1.1)
+    (10, None)
+    """
+    return _first_label(holds, _booleans(holds))
+
+
+def settled_epoch(holds: pd.Series) -> int | None:
+    """The first recorded epoch such that a condition holds at this and all later records.
+
+    None if it does not hold at the last record.
+
+    >>> accuracy = pd.Series([0.99, 0.2, 0.99, 1.0], index=[0, 10, 20, 30])
+    >>> settled_epoch(accuracy >= 0.99), settled_epoch(accuracy >= 1.1)
+    (20, None)
+    """
+    from_here_on = np.logical_and.accumulate(_booleans(holds)[::-1])[::-1]
+    return _first_label(holds, from_here_on)
+
+
+def _first_label(series: pd.Series, holds: Bool[np.ndarray, " records"]) -> int | None:
+    return int(series.index[holds.argmax()]) if holds.any() else None
+
+
+def _booleans(holds: pd.Series) -> Bool[np.ndarray, " records"]:
+    if not isinstance(holds, pd.Series) or not pd.api.types.is_bool_dtype(holds):
+        given = f"a series of {holds.dtype}" if isinstance(holds, pd.Series) else f"a {type(holds).__name__}"
+        raise refuse_case("holds", given, "a pandas Series of booleans, such as curves['test_accuracy'] >= 0.99")
+    return holds.to_numpy(dtype=bool, na_value=False)
