@@ -83,6 +83,7 @@ from .runs import resume as resume
 from .runs import train as train
 from .specs import spec as spec
 from .sweeps import Runs as Runs
+from .sweeps import grid as grid
 from .sweeps import sweep as sweep
 from .tasks import AbstractTask as AbstractTask
 from .tasks import Examples as Examples

@@ -33,7 +33,7 @@ def main(p: int = 113, epochs: int = 10_000, store: str = "runs/lemma-5.1") -> N
             stop_after_grok=1000,
         )
         for arm in arms:
-            curves = runs.sel(intervention=arm, seed=0)
+            curves = runs.run(arm, seed=0).curves
             largest = ", ".join(f"{link} {float(curves[COLUMN.format(link)].max()):.3f}" for link in LINKS)
             records = int(curves["test_accuracy"].count())
             print(f"{distractors} distractors, {arm}: {records} records; largest {largest}")

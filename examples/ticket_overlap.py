@@ -17,7 +17,7 @@ from bayesticket.sweeps import sweep_configs
 
 def main(store: str = "runs", scale: Scale | None = None) -> None:
     runs = sweep_configs(FIGURE.configs(scale or Scale()), store=store)
-    tickets = [bt.find_ticket(runs.run(DENSE, seed), SPARSITY) for seed in runs["seed"].to_numpy().tolist()]
+    tickets = [bt.find_ticket(runs.run(DENSE, seed), SPARSITY) for seed in runs.seeds]
     for name in tickets[0].sparsity_by_matrix:
         removed = ", ".join(f"{ticket.sparsity_by_matrix[name]:.0%}" for ticket in tickets)
         print(f"{name}: removed {removed}")

@@ -1,50 +1,129 @@
 """The arms of a sweep: medians and quartiles over seeds."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from bayesticket.figures.curves import band, finish_arms, held, stacked
-from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, look
+from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.figures.curves import axis_name, band, finish_arms, held, stacked
+from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
+from bayesticket.sweeps import Runs, name_of
 
-if TYPE_CHECKING:
-    from bayesticket.sweeps import Runs
 
-
-def plot_arms(runs: "Runs") -> go.Figure:
+def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -> go.Figure:
     """The arms of a sweep, median and quartiles over seeds: accuracy, attention and loss against epochs.
 
-    A run that was stopped after grokking keeps its last value for as long as other runs of its arm last.
+    Each label on the axis `colour` has a colour, and each label on the axis `facet` a column of panels. By default
+    these are the first and the second axis of more than one label; a third has to be narrowed by `runs.sel`. A run that
+    was stopped after grokking keeps its last value for as long as other runs of its arm last.
     """
+    runs, colour, facet = _chosen_axes(runs, colour, facet)
     panels = (ACCURACY, MASS, KL, LOSS)
-    columns = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
+    curves = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
     figure = stacked(panels, panel_height=175)
-    for place, arm in enumerate(runs["intervention"].to_numpy()):
-        drawn = look(place)
-        for panel, column in enumerate(columns, 1):
-            add_band(figure, runs, str(arm), column, panel=panel, colour=drawn.colour, symbol=drawn.symbol)
-    finish_arms(figure, panels, int(runs["trained"].max()))
+    facets = [None] if facet is None else runs.labels(facet)
+    if facet is not None:
+        _add_columns(figure, panels, [name_of([label], [facet]) for label in runs.labels(facet)])
+    in_legend: set[str] = set()
+    for column, label in enumerate(facets):
+        part = runs if facet is None or label is None else runs.sel(**{facet: label})
+        for place, arm in enumerate([None] if colour is None else part.labels(colour)):
+            one = part if colour is None or arm is None else part.sel(**{colour: arm})
+            name = "" if colour is None else name_of([arm], [colour])
+            for panel, curve in enumerate(curves, 1):
+                drawn = _add_median(
+                    figure, one, curve, panel=column * len(panels) + panel, column=column + 1, name=name,
+                    drawn_as=look(place), in_legend=bool(name) and name not in in_legend,
+                )  # fmt: skip
+                in_legend |= {name} if drawn else set()
+    finish_arms(figure, panels * len(facets), int(runs.curves["trained"].max()))
+    if facet is not None:
+        _share_ranges(figure, len(panels), len(facets))
     return figure
 
 
 def add_band(
-    figure: go.Figure,
-    runs: "Runs",
-    arm: str,
-    column: str,
-    *,
-    panel: int,
-    colour: str,
-    symbol: str | None = None,
-    name: str | None = None,
-    in_legend: bool | None = None,
-) -> None:
-    """Draws the median and quartiles over seeds of one curve of an arm; does nothing if the arm did not record it."""
-    if column not in runs or bool(runs[column].sel(intervention=arm).isnull().all()):
-        return
-    values = held(runs[column].sel(intervention=arm).transpose("seed", "epoch").to_numpy())
+    figure: go.Figure, runs: Runs, arm: str, column: str, *, panel: int, colour: str, symbol: str | None = None,
+    name: str | None = None, in_legend: bool | None = None,
+) -> None:  # fmt: skip
+    """Draws the median and quartiles over seeds of one curve of an arm; does nothing if the arm did not record it.
+
+    The arm is a label on the first axis of the runs, which must be their only one.
+    """
+    legend = panel == 1 if in_legend is None else in_legend
+    one = runs.sel(**{runs.axes[0]: arm})
+    drawn_as = Look(colour, symbol)
+    _add_median(figure, one, column, panel=panel, column=1, name=name or arm, drawn_as=drawn_as, in_legend=legend)
+
+
+def _add_median(
+    figure: go.Figure, one: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool
+) -> bool:
+    """Draws one curve of runs that have no axis but seeds; whether there was anything to draw."""
+    if curve not in one.curves or bool(one.curves[curve].isnull().all()):
+        return False
+    values = held(one.curves[curve].transpose("seed", "epoch").to_numpy())
     drawn = band(
-        runs["epoch"].to_numpy(), values, name=name or arm, colour=colour, symbol=symbol, panel=panel, group=name or arm
-    )
-    drawn[-1].showlegend = panel == 1 if in_legend is None else in_legend
+        one.curves["epoch"].to_numpy(), values, name=name, colour=drawn_as.colour, symbol=drawn_as.symbol,
+        panel=panel, group=name,
+    )  # fmt: skip
+    drawn[-1].showlegend = in_legend
+    for trace in drawn:
+        trace.xaxis = axis_name("x", column)
     figure.add_traces(drawn)
+    return True
+
+
+def _chosen_axes(runs: Runs, colour: str | None, facet: str | None) -> tuple[Runs, str | None, str | None]:
+    """The axes that are shown, and the runs without the other axes, which have one label each."""
+    for name, given in (("colour", colour), ("facet", facet)):
+        if given is not None and given not in runs.axes:
+            raise refuse_name(name, given, runs.axes)
+    if colour is not None and colour == facet:
+        raise refuse("facet", facet, f"another axis than colour={colour!r}")
+    long = [axis for axis in runs.axes if len(runs.labels(axis)) > 1 and axis not in (colour, facet)]
+    short = [axis for axis in runs.axes if len(runs.labels(axis)) == 1 and axis not in (colour, facet)]
+    if colour is None and (long or short):
+        colour = (long or short).pop(0)
+    if facet is None and long:
+        facet = long.pop(0)
+    if long:
+        several = ", ".join((str(colour), str(facet), *long))
+        label = runs.labels(long[0])[0]
+        raise refuse_case("runs", f"more than two axes ({several})", f"two, as in runs.sel({long[0]}={label!r}).plot()")
+    return runs.sel(**{axis: runs.labels(axis)[0] for axis in short}), colour, facet
+
+
+def _add_columns(figure: go.Figure, panels: Sequence[Panel], titles: Sequence[str]) -> None:
+    """Divides stacked panels into columns, one for each title; all columns of a panel share its vertical axis."""
+    gap = 0.03
+    width = (1 - gap * (len(titles) - 1)) / len(titles)
+    first = figure.layout["xaxis"].to_plotly_json()
+    for column, title in enumerate(titles):
+        left = column * (width + gap)
+        across = {"domain": [left, left + width], "nticks": max(3, 9 // len(titles))}
+        if column:
+            across = first | across | {"anchor": axis_name("y", (column + 1) * len(panels))}
+            for place in range(1, len(panels) + 1):
+                own = figure.layout[axis_name("yaxis", place)].to_plotly_json()
+                shared = {"matches": axis_name("y", place), "anchor": axis_name("x", column + 1)}
+                name = axis_name("yaxis", column * len(panels) + place)
+                figure.update_layout({name: own | shared | {"showticklabels": False}})
+        figure.update_layout({axis_name("xaxis", column + 1): across})
+        figure.add_annotation(
+            text=title, x=left + width / 2, xanchor="center", xref="paper", y=1, yanchor="bottom", yref="paper",
+            yshift=28, showarrow=False, font={"size": 15},
+        )  # fmt: skip
+
+
+def _share_ranges(figure: go.Figure, n_panels: int, n_columns: int) -> None:
+    """Gives all columns of a panel one range, and makes room for the titles of the columns."""
+    for panel in range(1, n_panels + 1):
+        axes = [figure.layout[axis_name("yaxis", column * n_panels + panel)] for column in range(n_columns)]
+        fitted = [axis for axis in axes if axis["range"] is not None]
+        if fitted:
+            widest = max(fitted, key=lambda axis: axis["range"][1] - axis["range"][0])
+            low, high = min(axis["range"][0] for axis in fitted), max(axis["range"][1] for axis in fitted)
+            for axis in axes:
+                axis.update(range=[low, high], dtick=widest["dtick"])
+    figure.update_layout(margin={"t": 105}, height=figure.layout["height"] + 30)

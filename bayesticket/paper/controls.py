@@ -102,7 +102,7 @@ def _frozen(times: Mapping[str, Times]) -> Claim:
 
 def _sgd(runs: Runs, times: Mapping[str, Times]) -> Claim:
     memorised = {arm: int(epochs.notna().sum()) for arm, epochs in runs.memorised_epochs(THRESHOLD).iterrows()}
-    tuned = memorised[SGD_NONE] == runs.sizes["seed"]
+    tuned = memorised[SGD_NONE] == len(runs.seeds)
     said = [f"{name}: {share(times[name])}, memorised in {memorised[name]}" for name in (SGD_NONE, SGD_ORACLE)]
     return Claim(
         "The prior acts by its structure and not through Adam's scaling: it does under SGD too.",

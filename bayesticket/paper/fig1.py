@@ -52,7 +52,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     for colour, name in zip(PALETTE, LAYOUTS, strict=False):
         for panel, column in enumerate(columns, 1):
             add_band(figure, runs, name, column, panel=panel, colour=colour)
-    finish_arms(figure, panels, int(runs["trained"].max()))
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return {"Test accuracy, attention and gradient without any intervention; median and quartiles over seeds.": figure}
 
 

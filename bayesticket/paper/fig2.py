@@ -19,6 +19,7 @@ from bayesticket.paper.figure import (
     Verdict,
     across,
     arm,
+    arm_names,
     baseline,
     curves_of,
     verdict_of_share,
@@ -77,7 +78,7 @@ def then(scale: Scale, runs: Runs) -> Configs:
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Test accuracy through training, and at its best."""
-    names = [str(name) for name in runs["intervention"].to_numpy()]
+    names = arm_names(runs)
     rows = [norm for norm in (*NORMS, QK) if any(name_of(norm, prior) in names for prior in PRIORS)]
     panels = [replace(ACCURACY, title=_TITLES[norm]) for norm in rows]
     curves = stacked(panels, panel_height=150)
@@ -90,7 +91,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
             add_band(curves, runs, name, "test_accuracy", panel=panel, colour=colour, name=prior, in_legend=not seen)
             best.add_trace(_dots(_TITLES[norm], _best(runs, name), prior, colour, in_legend=not seen))
             seen = True
-    finish_arms(curves, panels, int(runs["trained"].max()))
+    finish_arms(curves, panels, int(runs.curves["trained"].max()))
     best.update_layout(
         template=TEMPLATE, boxmode="group", height=360, margin={"t": 40},
         yaxis={"title": {"text": "best test accuracy"}, "tickformat": ".0%", "range": [-0.03, 1.05]},

@@ -72,7 +72,7 @@ def _accuracies(runs: Runs) -> go.Figure:
                 figure, runs, strength_arm(layout, strength), "test_accuracy",
                 panel=panel, colour=_shade(place), name=label,
             )  # fmt: skip
-    finish_arms(figure, panels, int(runs["trained"].max()))
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return figure
 
 

@@ -23,6 +23,7 @@ from bayesticket.paper.figure import (
     Scale,
     Verdict,
     arm,
+    arm_names,
     at_both_thresholds,
     baseline,
 )
@@ -68,7 +69,7 @@ def then(scale: Scale, runs: Runs) -> Configs:
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times by arm, and accuracy through training."""
-    names = [str(name) for name in runs["intervention"].to_numpy()]
+    names = arm_names(runs)
     shown = [name for name in (DENSE, LOTTERY, TRANSFER, BAYES, RANDOM) if name in names]
     return {
         DOTS: plot_times(times_of(runs, THRESHOLD)),

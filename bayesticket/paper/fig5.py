@@ -14,6 +14,7 @@ from bayesticket.paper.figure import (
     PaperFigure,
     Scale,
     across,
+    arm_names,
     baseline,
     curves_of,
     first_epoch,
@@ -48,13 +49,13 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """For each arm the measured gradient under its bounds."""
-    names = [str(name) for name in runs["intervention"].to_numpy()]
+    names = arm_names(runs)
     panels = [Panel(name, log=True) for name in names]
     figure = stacked(panels, panel_height=185)
     for panel, name in enumerate(names, 1):
         for colour, (form, label) in zip(PALETTE, FORMS.items(), strict=False):
             add_band(figure, runs, name, f"explaining_away[{form}]", panel=panel, colour=colour, name=label)
-    finish_arms(figure, panels, int(runs["trained"].max()))
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return {
         "The largest gradient in an attention score and what bounds it, averaged over examples; median and quartiles "
         "over seeds.": figure
@@ -63,7 +64,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
 
 def judge(runs: Runs) -> list[Claim]:
     """That the bound holds, that it is far above, and most so after memorising."""
-    names = [str(name) for name in runs["intervention"].to_numpy()]
+    names = arm_names(runs)
     tables = [curves for name in names for curves in curves_of(runs, name).values()]
     return [_holds(tables), _as_stated(tables), _is_far(tables)]
 

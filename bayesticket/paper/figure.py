@@ -104,28 +104,34 @@ class PaperFigure:
         ]
 
 
+def arm_names(runs: Runs) -> list[str]:
+    """The names of the arms, in order."""
+    return [str(name) for name in runs.labels("intervention")]
+
+
 Curves = Mapping[str, pd.Series]
 """The curves of one run, by name, each labelled by epoch."""
 
 
 def curves_of(runs: Runs, name: str) -> dict[int, Curves]:
     """The curves of each run of an arm, by seed, as they were recorded."""
-    tables = runs.sel(intervention=name)
+    arm = runs.sel(intervention=name).curves
     found: dict[int, Curves] = {}
-    for seed in map(int, runs["seed"].to_numpy()):
-        table = pd.DataFrame({str(c): tables[c].sel(seed=seed).to_numpy() for c in tables.data_vars})
-        table = table.set_index(pd.Index(runs["epoch"].to_numpy(), name="epoch")).dropna(how="all")
+    for seed in runs.seeds:
+        table = pd.DataFrame({str(c): arm[c].sel(seed=seed).to_numpy() for c in arm.data_vars})
+        table = table.set_index(pd.Index(arm["epoch"].to_numpy(), name="epoch")).dropna(how="all")
         found[seed] = {column: pd.Series(table[column]) for column in table}
     return found
 
 
 def diverged_runs(runs: Runs) -> list[str]:
-    """The runs whose loss was no number any more, in words."""
+    """The runs that failed because their loss was not finite, in words."""
+    status, trained = runs.curves["status"], runs.curves["trained"]
     return [
-        f"{arm}, seed {seed}, after {int(runs['trained'].sel(intervention=arm, seed=seed)):,} epochs"
-        for arm in runs["intervention"].to_numpy()
-        for seed in runs["seed"].to_numpy()
-        if runs["status"].sel(intervention=arm, seed=seed) == "failed"
+        f"{name}, seed {seed}, after {int(trained.sel(intervention=name, seed=seed)):,} epochs"
+        for name in arm_names(runs)
+        for seed in runs.seeds
+        if status.sel(intervention=name, seed=seed) == "failed"
     ]
 
 

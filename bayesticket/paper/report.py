@@ -1,7 +1,7 @@
 """Pages about the figures: one each, or all in one report, rebuilt from results without training."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -12,8 +12,9 @@ from bayesticket.errors import refuse
 from bayesticket.figures import Section, Table, write_page
 from bayesticket.files import require_path
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, curves_of
+from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, arm_names, curves_of
 from bayesticket.paper.results import Results, read_results
+from bayesticket.paper.settings import brief, config_of, settings
 from bayesticket.specs import JSON
 
 VERDICTS = {
@@ -89,9 +90,9 @@ def figure_sections(heading: str, figure: PaperFigure, results: Results, claims:
 
 def _scale(results: Results) -> str:
     """How much was run, and whether it was as much as the paper's."""
-    configs: list[dict] = [header["config"] for header in results.headers.values()]  # type: ignore[misc]
+    configs: list[dict] = [config_of(header) for header in results.headers.values()]
     moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
-    epochs, seeds, full = sorted({config["epochs"] for config in configs}), results.runs.sizes["seed"], Scale()
+    epochs, seeds, full = sorted({config["epochs"] for config in configs}), len(results.runs.seeds), Scale()
     modulus = f"p = {_listed(moduli)}, at" if moduli else "At"
     said = f"{modulus} most {_listed(epochs)} epochs, {seeds} seed{'s' if seeds > 1 else ''}."
     if (moduli or [full.p], epochs, seeds) == ([full.p], [full.epochs], full.seeds):
@@ -107,9 +108,9 @@ def differences(results: Results) -> Table:
     """The settings in which the arms of a figure differ, each as in the arm's first run."""
     first: dict[str, dict[str, JSON]] = {}
     for (arm, _), header in results.headers.items():
-        first.setdefault(arm, header["config"])  # type: ignore[arg-type]
+        first.setdefault(arm, config_of(header))
     names = [name for name in next(iter(first.values())) if len({str(config[name]) for config in first.values()}) > 1]
-    rows = [[arm, *(_brief(config[name]) for name in names)] for arm, config in first.items()]
+    rows = [[arm, *(brief(config[name]) for name in names)] for arm, config in first.items()]
     return Table(("arm", *names), rows, wordy=True)
 
 
@@ -118,7 +119,7 @@ def arm_table(results: Results) -> Table:
     runs = results.runs
     memorised, grokked = runs.memorised_epochs(THRESHOLD), runs.grok_epochs(THRESHOLD)
     rows = []
-    for name in map(str, runs["intervention"].to_numpy()):
+    for name in arm_names(runs):
         final = [float(curves["test_accuracy"].iloc[-1]) for curves in curves_of(runs, name).values()]
         rows.append(
             [
@@ -127,7 +128,7 @@ def arm_table(results: Results) -> Table:
                 f"{int(grokked.loc[name].notna().sum())} of {len(final)}",
                 str(median_time(runs.times(name, THRESHOLD))),
                 across(final, ".1%"),
-                across(runs["trained"].sel(intervention=name).to_numpy().tolist()),
+                across(runs.sel(intervention=name).curves["trained"].to_numpy().tolist()),
             ]
         )
     columns = (
@@ -165,32 +166,3 @@ def _distinct(results: Iterable[Results]) -> list[dict[str, JSON]]:
     for result in results:
         found |= result.by_id
     return list(found.values())
-
-
-def settings(headers: Sequence[Mapping[str, JSON]]) -> list[list[str]]:
-    """What all runs have in common, and the versions they were made with; where they differ, the values there are."""
-    names = [name for name in headers[0]["config"] if name not in ("type", "intervention")]  # type: ignore[union-attr]
-    rows = [[name, _values(header["config"][name] for header in headers)] for name in names]  # type: ignore[index,call-overload]
-    made = sorted({name for header in headers for name in header["made_with"]})  # type: ignore[union-attr]
-    return rows + [[name, _values(header["made_with"].get(name, "–") for header in headers)] for name in made]  # type: ignore[union-attr]
-
-
-def _values(given: Iterable[JSON]) -> str:
-    shown = dict.fromkeys(_brief(value) for value in given)
-    return " | ".join(list(shown)[:8]) + (f" | … ({len(shown)} in all)" if len(shown) > 8 else "")
-
-
-def _brief(value: JSON) -> str:
-    """A described value, as short as it can be told."""
-    if isinstance(value, list):
-        return ", ".join(map(_brief, value)) or "none"
-    if not isinstance(value, dict):
-        return str(value)
-    if value.get("type") == "Recipe":
-        return " + ".join(map(_brief, value["interventions"])) or "none"  # type: ignore[arg-type]
-    if value.get("type") == "HookedTransformer":
-        return "a model of its own"
-    if "type" not in value:
-        return f"{len(value)} tensors"
-    fields = ", ".join(f"{name}={_brief(entry)}" for name, entry in value.items() if name != "type")
-    return f"{value['type']}({fields})"

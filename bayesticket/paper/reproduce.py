@@ -11,7 +11,7 @@ from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import PaperFigure, Scale
 from bayesticket.paper.report import write_figure_page
 from bayesticket.paper.results import collect, require_kept, write_results
-from bayesticket.sweeps import Configs, Runs, sweep_configs
+from bayesticket.sweeps import Configs, Runs, load_runs, train_missing
 
 
 def reproduce(
@@ -45,24 +45,21 @@ def reproduce(
             for (arm, seed), config in stage.items()
         }
         if together:
-            sweep_configs(together, store=store, executor=executor, workers=workers, progress=progress)
+            train_missing(together, store, executor=executor, workers=workers, progress=progress)
 
     first = [figure.configs(scale) for figure in chosen]
     for figure, configs in zip(chosen, first, strict=True):
         require_kept(configs, directory, figure.name, all_arms=figure.then is None)
     train(first)
     further = [
-        {} if figure.then is None else figure.then(scale, sweep_configs(stage, store=store))
-        for figure, stage in zip(chosen, first, strict=True)
+        {} if figure.then is None else figure.then(scale, load_runs(configs, store))
+        for figure, configs in zip(chosen, first, strict=True)
     ]
-    whole = [{**before, **after} for before, after in zip(first, further, strict=True)]
-    for figure, configs in zip(chosen, whole, strict=True):
+    every = [{**before, **after} for before, after in zip(first, further, strict=True)]
+    for figure, configs in zip(chosen, every, strict=True):
         require_kept(configs, directory, figure.name, all_arms=True)
     train(further)
-    return [
-        _write(figure, sweep_configs(configs, store=store), directory)
-        for figure, configs in zip(chosen, whole, strict=True)
-    ]
+    return [_write(figure, load_runs(configs, store), directory) for figure, configs in zip(chosen, every, strict=True)]
 
 
 def require_names(figures: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a figure's runs gave, in two small files: enough to draw and judge it again without training."""
+"""The results of a figure in two small files: its runs' curves and headers, to draw and judge it without training."""
 
 import json
 import os
@@ -10,42 +10,48 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayesticket.errors import BayesticketError, refuse
+from bayesticket.errors import BayesticketError, refuse, refuse_case
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
-from bayesticket.runs import Run, read_header, require_header
+from bayesticket.paper.figure import arm_names
+from bayesticket.paper.settings import config_of
+from bayesticket.runs import read_header, require_header
 from bayesticket.specs import JSON, description_id, spec_id
-from bayesticket.sweeps import Configs, Runs, assemble
+from bayesticket.sweeps import Configs, Record, Runs, assemble
 
 PRECISE = ("train_accuracy", "test_accuracy")
-"""Curves that are kept in double precision, since thresholds are read off them."""
+"""Curves that are kept in double precision, because thresholds are read off them."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """A figure's runs, and how each was made."""
+    """The curves of a figure's runs, and how each run was made; weights are not among results."""
 
     runs: Runs
     headers: dict[tuple[str, int], dict[str, JSON]]
-    """What `run.json` says of each run, by arm and seed."""
+    """The content of `run.json` of each run, by arm and seed."""
 
     @property
     def by_id(self) -> dict[str, dict[str, JSON]]:
-        """The different runs, by the id of their configuration."""
+        """The headers of the different runs, by the id of their configuration."""
         return {description_id(header["config"]): header for header in self.headers.values()}
 
 
 def collect(runs: Runs) -> Results:
-    """Adds to the runs of a sweep how they were made."""
-    places = {
-        (str(arm), int(seed)): Path(str(runs["directory"].sel(intervention=arm, seed=seed).item()))
-        for arm in runs["intervention"].to_numpy()
-        for seed in runs["seed"].to_numpy()
+    """The results of runs that are in a store, with the headers that are there."""
+    directory = runs.curves["directory"]
+    headers = {
+        (name, seed): read_header(Path(str(directory.sel(intervention=name, seed=seed).item())))
+        for name in arm_names(runs)
+        for seed in runs.seeds
     }
-    return Results(runs, {key: read_header(place) for key, place in places.items()})
+    return Results(runs, headers)
 
 
 def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool) -> None:
-    """Refuses a directory with results of runs that are not among these, of these arms alone or of all."""
+    """Raises if a directory has results of runs that are not among these configurations, and so would be lost.
+
+    With `all_arms=False`, only results of the arms in `configs` count.
+    """
     path = directory / f"{name}.json"
     if not path.exists():
         return
@@ -61,12 +67,10 @@ def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool
 
 
 def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
-    """Writes `name.parquet`, the curves, and `name.json`, how they were made; returns both paths."""
+    """Writes `name.parquet`, the curves, and `name.json`, the headers; returns both paths."""
     place = prepare_directory("directory", directory)
-    table = results.runs.drop_vars(["status", "trained", "seconds", "directory"]).to_dataframe()
-    columns = [column for column in table if column not in ("intervention", "seed", "epoch")]
-    table = table[columns].dropna(how="all")
-    table = table.astype({column: "float64" if column in PRECISE else "float32" for column in columns})
+    table = results.runs.curves.reset_coords(drop=True).to_dataframe().dropna(how="all")
+    table = table.astype({column: "float64" if column in PRECISE else "float32" for column in table})
     curves, made = place / f"{name}.parquet", place / f"{name}.json"
     content = pa.Table.from_pandas(table.reset_index().astype({"intervention": "category"}), preserve_index=False)
     write_atomically(curves, lambda file: pq.write_table(content, file, compression="zstd", compression_level=12))
@@ -77,7 +81,7 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
 
 
 def read_results(directory: str | os.PathLike[str], name: str) -> Results:
-    """Reads what `write_results` wrote."""
+    """Reads what `write_results` wrote; the runs have no weights, so that `runs.run(…)` raises."""
     place = require_path("directory", directory, "a directory with results")
     path = place / f"{name}.json"
     listed = read_json(path)
@@ -86,21 +90,27 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
         for header in headers.values():
             require_header(header)
     if not headers:
-        raise refuse(str(path), "no runs", "at least one")
+        raise refuse_case(str(path), "no runs", "at least one")
+    arms, seeds = (list(dict.fromkeys(key[place] for key in headers)) for place in (0, 1))
+    if len(headers) != len(arms) * len(seeds):
+        raise refuse_case(str(path), f"{len(headers)} runs", f"{len(arms)} arms with {len(seeds)} seeds each")
     if not (place / f"{name}.parquet").is_file():
         raise refuse("results", str(place), f"a directory with {name}.parquet beside {name}.json")
     with reading(place / f"{name}.parquet"):
         table = pd.read_parquet(place / f"{name}.parquet")
-        by_run = defaultdict(lambda: table.iloc[:0])  # nothing is there of a run that diverged at once
+        by_run = defaultdict(lambda: table.iloc[:0])  # a run that diverged at once has no rows
         by_run |= iter(table.groupby(["intervention", "seed"], observed=True))
-        runs = {key: _run_of(by_run[key], header) for key, header in headers.items()}
-    arms, seeds = (list(dict.fromkeys(key[place] for key in headers)) for place in (0, 1))
-    if len(runs) != len(arms) * len(seeds):
-        raise refuse(str(path), f"{len(runs)} runs", f"{len(arms)} arms with {len(seeds)} seeds each")
-    return Results(assemble(runs, arms, seeds), headers)
+        records = {key: _record(by_run[key], header) for key, header in headers.items()}
+    return Results(assemble(records), headers)
 
 
-def _run_of(rows: pd.DataFrame, header: dict) -> Run:
+def _record(rows: pd.DataFrame, header: dict) -> Record:
     curves = rows.drop(columns=["intervention", "seed"]).set_index("epoch").astype("float64")
-    curves = curves.dropna(axis=1, how="all")
-    return Run(header["config"], {}, {}, curves, header["epoch"], header["status"], header["seconds"])
+    return Record(
+        id=description_id(header["config"]),
+        curves=curves.dropna(axis=1, how="all"),
+        trained=header["epoch"],
+        status=header["status"],
+        seconds=header["seconds"],
+        grok_threshold=float(str(config_of(header)["grok_threshold"])),
+    )

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.paper.figure import Verdict
+from bayesticket.paper.figure import Verdict, arm_names
 from bayesticket.sweeps import Runs
 
 SIGNIFICANT = 0.05
@@ -20,7 +20,7 @@ BANDS = "Test accuracy through training; median and quartiles over seeds."
 
 def times_of(runs: Runs, threshold: float) -> dict[str, Times]:
     """The grokking times of every arm."""
-    return {str(name): runs.times(str(name), threshold) for name in runs["intervention"].to_numpy()}
+    return {name: runs.times(name, threshold) for name in arm_names(runs)}
 
 
 def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
@@ -29,7 +29,7 @@ def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     figure = stacked(panels, panel_height=300)
     for colour, name in zip(cycle(PALETTE), names, strict=False):
         add_band(figure, runs, name, "test_accuracy", panel=1, colour=colour)
-    finish_arms(figure, panels, int(runs["trained"].max()))
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return figure
 
 

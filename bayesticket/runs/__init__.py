@@ -4,7 +4,7 @@ A `TrainConfig` says all that a run computes; `Training` is its state between tw
 owner of its files; a `Run` is what it leaves. Many runs at once are the business of `sweeps`.
 """
 
-from bayesticket.runs.config import TrainConfig, configure
+from bayesticket.runs.config import TrainConfig, configure, option_names
 from bayesticket.runs.directory import COMPLETE, Busy, Header, RunDirectory, Status
 from bayesticket.runs.epochs import first_epoch, settled_epoch
 from bayesticket.runs.interrupt import Interrupted
@@ -33,6 +33,7 @@ __all__ = [
     "described_hooks",
     "first_epoch",
     "keep_freed_memory",
+    "option_names",
     "restore_config",
     "resume",
     "settled_epoch",

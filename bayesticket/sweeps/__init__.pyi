@@ -1,8 +1,15 @@
+from .dataset import Label as Label
+from .dataset import Record as Record
+from .dataset import Runs as Runs
+from .dataset import assemble as assemble
+from .dataset import name_of as name_of
+from .grids import Grid as Grid
+from .grids import grid as grid
 from .pool import failures as failures
 from .pool import train_jobs as train_jobs
 from .sweep import Configs as Configs
-from .sweep import Runs as Runs
-from .sweep import assemble as assemble
+from .sweep import load_runs as load_runs
 from .sweep import sweep as sweep
 from .sweep import sweep_configs as sweep_configs
+from .sweep import train_missing as train_missing
 from .worker import Job as Job

@@ -1,55 +1,51 @@
-"""Many runs that differ in intervention and seed, kept in a store and assembled as one dataset."""
+"""Many runs, kept in a store: those that are missing are trained, and all are loaded as one dataset."""
 
+import itertools
 import logging
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-import xarray as xr
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.files import require_directory, require_path
-from bayesticket.interventions import Intervention, Recipe, as_recipe
-from bayesticket.runs import COMPLETE, Run, TrainConfig, Training, describe_config, read_header
-from bayesticket.specs import field_names, spec_id
+from bayesticket.interventions import Intervention
+from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training, describe_config
+from bayesticket.specs import spec_id
+from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
+from bayesticket.sweeps.grids import Grid, grid
 from bayesticket.sweeps.pool import failures, require_execution, train_jobs
 from bayesticket.sweeps.worker import Job
 from bayesticket.tasks import AbstractTask
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-    from bayesticket.analysis import Times
-
 log = logging.getLogger("bayesticket")
 Configs = Mapping[tuple[str, int], TrainConfig]
 """Configurations by the name of their arm and their seed."""
+ARMS = ("intervention",)
+"""The axes of a plain sweep."""
 
 
 def sweep(
-    task: AbstractTask,
-    interventions: Mapping[str, Intervention | None],
+    task: AbstractTask | None,
+    interventions: Mapping[str, Intervention | None] | Grid,
     *,
     seeds: Iterable[int | np.integer],
     store: str | os.PathLike[str],
     executor: Executor | None = None,
     workers: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
     **options: object,
-) -> "Runs":
-    """Trains a task under each intervention with each seed, and returns the runs as one dataset.
+) -> Runs:
+    """Trains a task under each intervention, or over a whole `grid`, with each seed; returns the runs as one dataset.
 
-    `options` are those of `train`. Every run has a directory of its own in the `store`, named after what its
-    configuration computes: what is complete there is not trained again, what was interrupted goes on from its
-    checkpoint, and what is configured differently is another run. Several sweeps may share a store, also at once.
+    `options` are those of `train`. Every run has its own directory in the `store`, named after the id of its
+    configuration. A run that is complete there is not trained again, an interrupted one resumes from its checkpoint,
+    and one that is configured differently is another run. Several sweeps may share a store, also at the same time.
 
-    By default the runs are trained in processes of their own, one thread each, as many as there are cores; or
+    By default each run is trained in a process of its own on one thread, in as many processes as there are cores, or in
     `workers` of them. Any `concurrent.futures.Executor` may be given instead, such as `client.get_executor()` of
     dask.distributed, if its processes see the store under the same path. A process that is killed costs only the
     epochs since its last checkpoint.
@@ -60,28 +56,20 @@ def sweep(
     >>> arms = {"none": None, "kl": KLPrior(strength=1.0)}
     >>> with tempfile.TemporaryDirectory() as store:
     ...     runs = sweep(ModularAddition(p=5), arms, seeds=range(2), store=store, epochs=20)
-    >>> dict(runs["test_accuracy"].sizes)
+    >>> runs
+    Runs(intervention: 2, seed: 2)
+        none: 0 of 2 grokked
+        kl: 0 of 2 grokked
+    >>> dict(runs.curves["test_accuracy"].sizes)
     {'intervention': 2, 'seed': 2, 'epoch': 3}
     """
-    recipes = require_interventions(interventions)
-    seeds = require_seeds(seeds)
-    known = [name for name in field_names(TrainConfig) if name not in ("task", "intervention", "seed")]
-    for name in options:
-        if name not in known:
-            raise refuse_name("option", name, known)
-    if options.get("model", ...) is None:
-        del options["model"]
-    if isinstance(measures := options.get("measures"), Iterable):
-        options["measures"] = tuple(measures)
-    common = TrainConfig(task=task, **options)  # type: ignore[arg-type]
-    configs = {
-        (name, seed): replace(common, intervention=recipe, seed=seed)
-        for seed in seeds
-        for name, recipe in recipes.items()
-    }
+    if not isinstance(interventions, Grid):
+        require_interventions(interventions)
+    chosen = interventions if isinstance(interventions, Grid) else grid(intervention=interventions)
     return sweep_configs(
-        configs,
+        chosen.configs(task, seeds=require_seeds(seeds), **options),
         store=store,
+        axes=tuple(chosen.axes),
         executor=executor,
         workers=workers,
         checkpoint_every=checkpoint_every,
@@ -89,8 +77,8 @@ def sweep(
     )
 
 
-def require_interventions(interventions: object) -> dict[str, Recipe]:
-    """Refuses all but interventions, or None, under names."""
+def require_interventions(interventions: object) -> None:
+    """Raises unless given interventions, or None, by name."""
     accepted = 'interventions by name, such as {"none": None, "kl": KLPrior(strength=1.0)}'
     if not isinstance(interventions, Mapping) or not interventions:
         raise refuse("interventions", interventions, accepted)
@@ -99,11 +87,10 @@ def require_interventions(interventions: object) -> dict[str, Recipe]:
             raise refuse("interventions", name, accepted)
         if intervention is not None and not isinstance(intervention, Intervention):
             raise refuse(f"interventions[{name!r}]", intervention, "an Intervention, several joined by +, or None")
-    return {name: as_recipe(intervention) for name, intervention in interventions.items()}
 
 
 def require_seeds(seeds: object) -> list[int]:
-    """Refuses all but at least one seed, none of them twice."""
+    """The seeds as a list; raises unless there is at least one and all are different."""
     if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
         raise refuse("seeds", seeds, "whole numbers, such as range(5)")
     listed = [int(seed) if isinstance(seed, np.integer) else seed for seed in seeds]
@@ -115,176 +102,143 @@ def require_seeds(seeds: object) -> list[int]:
 
 
 def sweep_configs(
-    configs: Configs,
+    configs: Mapping[Key, TrainConfig],
     *,
     store: str | os.PathLike[str],
+    axes: Sequence[str] = ARMS,
     executor: Executor | None = None,
     workers: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
-) -> "Runs":
-    """Trains what is not in the store yet, and returns all runs; `sweep` for arms that differ in anything.
+) -> Runs:
+    """Trains the configurations that are not in the store yet, and returns all runs: `sweep` for any arms.
 
-    Arms may share a configuration, which is then trained once.
+    Keys have one label for each axis, and then the seed; every combination must be there.
     """
-    arms, seeds = _require_grid(configs)
+    require_combinations(configs, axes)
+    train_missing(
+        configs,
+        store,
+        axes=axes,
+        executor=executor,
+        workers=workers,
+        checkpoint_every=checkpoint_every,
+        progress=progress,
+    )
+    return load_runs(configs, store, axes=axes)
+
+
+def train_missing(
+    configs: Mapping[Key, TrainConfig],
+    store: str | os.PathLike[str],
+    *,
+    axes: Sequence[str] = ARMS,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    progress: bool | None = None,
+) -> None:
+    """Trains the configurations that are not complete in the store; one that occurs twice is trained once."""
+    _require_configs(configs, axes)
     require_execution(executor, workers, progress)
     require_integer("checkpoint_every", checkpoint_every, least=1)
-    # Other processes, which may have another working directory, are told where it is.
-    directory = require_path("store", store, "the path of a directory").absolute()
-    stores = {key: directory / spec_id(config) for key, config in configs.items()}
+    directory = _absolute(store)
+    places = {key: directory / spec_id(config) for key, config in configs.items()}
     jobs: dict[Path, Job] = {}
-    for (arm, seed), config in configs.items():
-        place = stores[arm, seed]
-        if place not in jobs and not is_whole(place, config):
-            jobs[place] = Job(f"{arm}, seed {seed}", config, place, checkpoint_every)
-    if jobs:
-        require_directory("store", directory)
-        first = {arm: jobs[place] for (arm, _), place in reversed(stores.items()) if place in jobs}
-        _require_trainable(first[arm] for arm in arms if arm in first)
+    for key, config in configs.items():
+        if places[key] not in jobs and not is_complete(places[key], config):
+            jobs[places[key]] = Job(_name(key, axes), config, places[key], checkpoint_every)
+    if not jobs:
+        return
+    require_directory("store", directory)
+    first: dict[tuple[Label, ...], Job] = {}
+    for key, place in places.items():
+        if place in jobs:
+            first.setdefault(key[:-1], jobs[place])
+    _require_trainable(first.values())
+    try:
+        outcomes = train_jobs(list(jobs.values()), executor=executor, workers=workers, progress=progress)
+    except KeyboardInterrupt:
+        complete = {place for key, place in places.items() if is_complete(place, configs[key])}
+        raise KeyboardInterrupt(
+            f"interrupted with {len(complete)} of {len(set(places.values()))} runs complete in {directory}; "
+            "the same call goes on from there"
+        ) from None
+    for name, outcome in outcomes.items():
+        if outcome.kind == "diverged":
+            log.warning("%s diverged: %s", name, outcome.error)
+    if (error := failures(outcomes)) is not None:
+        raise error
+
+
+def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str], *, axes: Sequence[str] = ARMS) -> Runs:
+    """Loads the runs of these configurations from the store as one dataset; raises if one of them is not there."""
+    require_combinations(configs, axes)
+    directory = _absolute(store)
+    loaded: dict[str, Record] = {}
+    records: dict[Key, Record] = {}
+    for key, config in configs.items():
+        name = spec_id(config)
         try:
-            outcomes = train_jobs(list(jobs.values()), executor=executor, workers=workers, progress=progress)
-        except KeyboardInterrupt:
-            whole = {place for key, place in stores.items() if is_whole(place, configs[key])}
-            raise KeyboardInterrupt(
-                f"interrupted with {len(whole)} of {len(set(stores.values()))} runs complete in {directory}; "
-                "the same call goes on from there"
-            ) from None
-        for name, outcome in outcomes.items():
-            if outcome.kind == "diverged":
-                log.warning("%s diverged: %s", name, outcome.error)
-        if (error := failures(outcomes)) is not None:
-            raise error
-    return assemble({key: Run.load(place) for key, place in stores.items()}, arms, seeds)
+            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name, config)
+        except BayesticketError as error:
+            raise BayesticketError(f"{_name(key, axes)}: {error}") from error
+    return assemble(records, axes)
 
 
-def _require_grid(configs: Configs) -> tuple[list[str], list[int]]:
-    """The arms and the seeds of configurations; refuses them unless every arm comes with every seed."""
+def _load(directory: Path, name: str, config: TrainConfig) -> Record:
+    RunDirectory(directory).require_run(describe_config(config)[0])
+    run = Run.load(directory)
+    return Record(name, run.curves, run.epoch, run.status, run.seconds, config.grok_threshold, directory)
+
+
+def is_complete(directory: Path, config: TrainConfig) -> bool:
+    """Whether a directory holds this very run, ended, with all its files in order."""
+    try:
+        return RunDirectory(directory).has_ended() and Run.load(directory).id == spec_id(config)
+    except BayesticketError:  # the worker that trains it reports what is wrong, and sets a damaged run aside
+        return False
+
+
+def _absolute(store: str | os.PathLike[str]) -> Path:
+    """The path of a store for other processes, which may have another working directory."""
+    return require_path("store", store, "the path of a directory").absolute()
+
+
+def _name(key: tuple[Label, ...], axes: Sequence[str]) -> str:
+    return f"{name_of(key[:-1], axes)}, seed {key[-1]}"
+
+
+def _require_configs(configs: object, axes: Sequence[str]) -> None:
+    """Raises unless given configurations by a label for each axis and their seed."""
     accepted = 'TrainConfig objects by arm and seed, such as {("none", 0): TrainConfig(seed=0)}'
     if not isinstance(configs, Mapping):
         raise refuse("configs", configs, accepted)
     for key, config in configs.items():
-        if not (isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int)):
+        labelled = isinstance(key, tuple) and len(key) == len(axes) + 1 and isinstance(key[-1], int)
+        if not labelled or not all(isinstance(label, str | int | float) for label in key):
             raise refuse("configs", key, accepted)
         if not isinstance(config, TrainConfig):
             raise refuse(f"configs[{key!r}]", config, accepted)
-        if config.seed != key[1]:
-            raise refuse(f"configs[{key!r}].seed", config.seed, f"{key[1]}, as its key says")
-    arms = list(dict.fromkeys(arm for arm, _ in configs))
-    seeds = list(dict.fromkeys(seed for _, seed in configs))
+        if config.seed != key[-1]:
+            raise refuse(f"configs[{key!r}].seed", config.seed, f"{key[-1]}, as its key says")
     if not configs:
         raise refuse("configs", dict(configs), "at least one configuration")
-    if missing := [(arm, seed) for arm in arms for seed in seeds if (arm, seed) not in configs]:
-        raise refuse("configs", f"no {missing[0]}", "every arm with every seed")
-    return arms, seeds
+
+
+def require_combinations(configs: Mapping[Key, TrainConfig], axes: Sequence[str]) -> None:
+    """Raises unless every combination of labels comes with every seed."""
+    _require_configs(configs, axes)
+    labels = [dict.fromkeys(key[place] for key in configs) for place in range(len(axes) + 1)]
+    for key in itertools.product(*labels):
+        if key not in configs:
+            raise refuse_case("configs", f"no {key}", "every arm with every seed")
 
 
 def _require_trainable(jobs: Iterable[Job]) -> None:
-    """Refuses what training would refuse, before anything is begun; asked of the first job of each arm."""
+    """Raises what training would raise, before anything is begun; given the first job of each arm."""
     for job in jobs:
         try:
             Training(job.config)
         except BayesticketError as error:
             raise BayesticketError(f"{job.name}: {error}") from error
-
-
-def is_whole(directory: Path, config: TrainConfig) -> bool:
-    """Whether a directory holds this very run, ended, with all its files in order."""
-    if not (directory / "run.json").exists():
-        return False
-    try:
-        if read_header(directory)["status"] not in (*COMPLETE, "failed"):
-            return False
-        return Run.load(directory).description == describe_config(config)[0]
-    except BayesticketError:  # whoever trains it says what is wrong with it, and sets it aside if it is damaged
-        return False
-
-
-def assemble(runs: Mapping[tuple[str, int], Run], arms: Sequence[str], seeds: Sequence[int]) -> "Runs":
-    """Runs as one dataset, intervention × seed × epoch; NaN where a run has no record."""
-    tables: dict[Hashable, pd.DataFrame] = {(arm, seed): runs[arm, seed].curves for arm in arms for seed in seeds}
-    long = pd.concat(tables, names=["intervention", "seed"])
-    curves = long.to_xarray().reindex(intervention=list(arms), seed=list(seeds))
-
-    def each(value: object, kind: type | str) -> tuple[tuple[str, str], np.ndarray]:
-        grid = [[value(runs[arm, seed]) for seed in seeds] for arm in arms]  # type: ignore[operator]
-        return ("intervention", "seed"), np.array(grid, dtype=kind)
-
-    return Runs(
-        curves.data_vars,
-        coords={
-            **curves.coords,
-            "status": each(lambda run: run.status, str),
-            "trained": each(lambda run: run.epoch, int),
-            "seconds": each(lambda run: run.seconds, float),
-            "directory": each(lambda run: str(run.source or ""), str),
-        },
-    )
-
-
-class Runs(xr.Dataset):
-    """The curves of several runs, an xarray Dataset: intervention × seed × epoch.
-
-    Coordinates of each run are its `status`, how many epochs it was `trained`, the `seconds` that took, and its
-    `directory`. After the end of a run its curves are NaN.
-    """
-
-    __slots__ = ()
-
-    def run(self, intervention: str, seed: int) -> Run:
-        """One of the runs, with its weights."""
-        self._require_known("intervention", intervention)
-        self._require_known("seed", seed)
-        return Run.load(str(self["directory"].sel(intervention=intervention, seed=seed).item()))
-
-    def grok_epochs(self, threshold: float = 0.99) -> pd.DataFrame:
-        """The first recorded epoch at which each run's test accuracy reaches the threshold; <NA> where it never did.
-
-        One row for each intervention, one column for each seed.
-        """
-        return self._first_epochs("test_accuracy", threshold)
-
-    def memorised_epochs(self, threshold: float = 0.99) -> pd.DataFrame:
-        """The same for training accuracy."""
-        return self._first_epochs("train_accuracy", threshold)
-
-    def _first_epochs(self, curve: str, threshold: float) -> pd.DataFrame:
-        require_number("threshold", threshold, above=0.0)
-        self._require_axes()
-        index, columns = (pd.Index(self[axis].to_numpy(), name=axis) for axis in ("intervention", "seed"))
-        first = np.full((len(index), len(columns)), np.nan)
-        if self.sizes["epoch"]:  # else every run failed before its first record
-            if curve not in self:
-                raise refuse("runs", f"a selection without {curve}", f"runs with their {curve}")
-            reached = self[curve].transpose("intervention", "seed", "epoch") >= threshold
-            first = self["epoch"].where(reached).min("epoch").to_numpy()
-        return pd.DataFrame(first, index=index, columns=columns).astype("Int64")
-
-    def _require_axes(self) -> None:
-        for axis in ("intervention", "seed", "epoch"):
-            if axis not in self.dims:
-                accepted = "runs with all three axes; selected by lists they keep them, as in runs.sel(seed=[0])"
-                raise refuse("runs", f"a selection without the axis {axis!r}", accepted)
-
-    def _require_known(self, axis: str, given: object) -> None:
-        self._require_axes()
-        known = self[axis].to_numpy().tolist()
-        if isinstance(given, str) and given not in known and axis == "intervention":
-            raise refuse_name(axis, given, known)
-        if not isinstance(given, Hashable) or given not in known:
-            raise refuse(axis, given, ", ".join(map(repr, known)))
-
-    def times(self, intervention: str, threshold: float = 0.99) -> "Times":
-        """An arm's grokking times, censored at the end of training where a run never grokked."""
-        from bayesticket.analysis import Times
-
-        self._require_known("intervention", intervention)
-        reached = self.grok_epochs(threshold).loc[intervention]
-        trained = self["trained"].sel(intervention=intervention).to_numpy()
-        return Times.of([None if pd.isna(epoch) else int(epoch) for epoch in reached], [int(end) for end in trained])
-
-    def plot(self) -> "go.Figure":  # type: ignore[override]
-        """Median and quartiles over seeds of accuracy, attention and loss against epochs, as a plotly Figure."""
-        from bayesticket.figures import plot_arms
-
-        return plot_arms(self)

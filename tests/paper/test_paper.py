@@ -24,12 +24,13 @@ from bayesticket.paper.figure import (
     settled_epoch,
     verdict_of_share,
 )
-from bayesticket.paper.report import VERDICTS, arm_table, settings, write_figure_page, write_report
+from bayesticket.paper.report import VERDICTS, arm_table, differences, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
 from bayesticket.paper.results import Results, collect, read_results, write_results
+from bayesticket.paper.settings import brief, config_of, full, settings
 from bayesticket.runs import TrainConfig, describe_config
-from bayesticket.specs import description_id, spec_id
-from bayesticket.sweeps import assemble, sweep_configs
+from bayesticket.specs import Spec, description_id, field_names, restore, spec_id
+from bayesticket.sweeps import Record, Runs, assemble, sweep_configs
 
 EPOCHS = np.arange(0, 10_001, 20)
 TINY = Scale(seeds=2, epochs=12, p=5, record_every=4)
@@ -57,11 +58,11 @@ def story(memorised=300, grokked=None, **columns):
 def runs_of(arms):
     """A dataset of arms, each a list of curves, one for each seed."""
     runs = {
-        (name, seed): bt.Run({}, {}, {}, curves, int(curves.index[-1]), "finished")
+        (name, seed): Record(f"{name}, {seed}", curves, int(curves.index[-1]))
         for name, tables in arms.items()
         for seed, curves in enumerate(tables)
     }
-    return assemble(runs, list(arms), list(range(len(next(iter(arms.values()))))))
+    return assemble(runs)
 
 
 def verdicts(claims):
@@ -128,8 +129,9 @@ def test_where_something_settles():
 def test_nothing_is_concluded_where_a_run_diverged():
     runs = arms_of(dict.fromkeys(controls.arms(Scale()), 2000))
     assert len(find_figure("controls").claims(runs)) == 3
-    failed = runs.assign_coords(status=runs["status"].where(runs["seed"] != 1, "failed"))
-    (claim,) = find_figure("controls").claims(failed)
+    curves = runs.curves
+    failed = curves.assign_coords(status=curves["status"].where(curves["seed"] != 1, "failed"))
+    (claim,) = find_figure("controls").claims(Runs(failed))
     assert claim.verdict == "undecided"
     assert "no prior, seed 1, after" in claim.measured
 
@@ -239,8 +241,9 @@ def test_figure_3_finds_a_law_that_is_there():
 
 def test_figure_3_does_not_decide_where_it_depends_on_the_threshold():
     runs = sweep_of(lambda strength: 1000 + 60 / strength)
-    fast = runs["epoch"] >= 2000  # at 95 % all grok then, whatever the strength
-    runs["test_accuracy"] = runs["test_accuracy"].where((runs["test_accuracy"] >= 0.95) | ~fast, 0.95)
+    accuracy, fast = runs.curves["test_accuracy"], runs.curves["epoch"] >= 2000
+    # At 95 % all grok then, whatever the strength.
+    runs = Runs(runs.curves.assign(test_accuracy=accuracy.where((accuracy >= 0.95) | ~fast, 0.95)))
     assert fig3._linear(runs, "random distractors", 0.99).verdict == "reproduced"
     assert fig3._linear(runs, "random distractors", 0.95).verdict != "reproduced"
     claim = fig3.FIGURE.judge(runs)[1]
@@ -341,8 +344,8 @@ def test_figure_5_asks_how_far_the_bound_is(before, after, expected):
 def test_sgd_says_nothing_where_it_does_not_memorise():
     runs = arms_of({**dict.fromkeys(controls.arms(Scale()), 2000), controls.SGD_NONE: None})
     assert verdicts(controls.FIGURE.judge(runs))[2] == "reproduced"
-    runs["train_accuracy"] = runs["train_accuracy"].where(runs["intervention"] != controls.SGD_NONE, 0.5)
-    assert verdicts(controls.FIGURE.judge(runs))[2] == "undecided"
+    accuracy = runs.curves["train_accuracy"].where(runs.curves["intervention"] != controls.SGD_NONE, 0.5)
+    assert verdicts(controls.FIGURE.judge(Runs(runs.curves.assign(train_accuracy=accuracy))))[2] == "undecided"
 
 
 # Results and pages ------------------------------------------------------------------------------------------------
@@ -363,13 +366,48 @@ def test_results_survive_being_written_down(tmp_path):
     assert read.headers == headers
     pd.testing.assert_frame_equal(read.runs.grok_epochs(), runs.grok_epochs())
     pd.testing.assert_frame_equal(read.runs.memorised_epochs(), runs.memorised_epochs())
-    for name in runs.data_vars:
-        np.testing.assert_allclose(read.runs[name].to_numpy(), runs[name].to_numpy(), rtol=1e-6)
-    assert (read.runs["trained"] == runs["trained"]).all()
+    for name in runs.curves.data_vars:
+        np.testing.assert_allclose(read.runs.curves[name].to_numpy(), runs.curves[name].to_numpy(), rtol=1e-6)
+    assert (read.runs.curves["trained"] == runs.curves["trained"]).all()
+    assert read.runs.curves["id"].to_numpy().ravel().tolist() == list(read.by_id)
     assert len(read.by_id) == 4
+    with pytest.raises(bt.BayesticketError, match=r"^run: got runs that were read from results, .* no weights"):
+        read.runs.run("none", 0)
     assert settings(list(read.by_id.values()))[0][0] == "task"
     assert ["lr", "0.001 | 0.002"] in settings(list(read.by_id.values()))
+    assert differences(read).columns == ("arm", "lr"), "a default is compared with what differs from it"
+    assert differences(read).rows == [["none", "0.001"], ["kl", "0.002"]]
     assert [row[2] for row in arm_table(read).rows] == ["1 of 2", "1 of 2"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TrainConfig(),
+        TrainConfig(task=bt.SparseParity(n=6, k=2), measures=(bt.AttentionEntropy(),), seed=3),
+        TrainConfig(intervention=bt.KLPrior("shifted") + bt.NormMatch(radius=3.0), batch_size=5),
+    ],
+)
+def test_the_settings_of_a_run_include_its_defaults(config):
+    description = describe_config(config)[0]
+    said = config_of({"config": description})
+    assert list(said) == ["type", *field_names(TrainConfig)]
+    for name in field_names(TrainConfig):
+        value = getattr(config, name)
+        if isinstance(value, Spec):
+            assert isinstance(own := said[name], dict)
+            assert set(field_names(type(value))) < set(own), "fields of fields too"
+        assert restore(said[name], {}) == value
+
+
+def test_settings_that_refer_to_tensors_need_no_tensors():
+    mask = {"type": "TicketMask", "masks": {"blocks.0.attn.W_Q": {"tensor": "5da882eaf2553e2f"}}}
+    shown = full({"type": "TrainConfig", "intervention": {"type": "Recipe", "interventions": [mask]}})
+    assert isinstance(shown, dict)
+    assert brief(shown["intervention"]) == "TicketMask(masks=1 tensors)"
+    assert shown["epochs"] == 10_000
+    own = {"type": "MyOwn#0123", "strength": 2.0}
+    assert full(own) == own, "a class that is not here keeps what is written of it"
 
 
 def test_every_figure_runs_and_the_report_holds_all(tmp_path):
@@ -412,7 +450,7 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
             reproduce("fig1", scale=TINY, executor=executor, **places)
         made.write_bytes(before["fig1.json"])
         reproduce("fig1", scale=replace(TINY, seeds=3), executor=executor, **places)
-    assert read_results(tmp_path / "out", "fig1").runs.sizes["seed"] == 3
+    assert read_results(tmp_path / "out", "fig1").runs.seeds == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -421,8 +459,9 @@ def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
     ids = {key: description_id(header["config"]) for key, header in kept.headers.items()}
     first = {key: spec_id(config) for key, config in find_figure(name).configs(Scale()).items()}
     assert {key: ids[key] for key in first} == first, "the figure has changed since"
-    assert (kept.runs.sizes["seed"], diverged_runs(kept.runs)) == (5, [])
-    grokked, ended = kept.runs.grok_epochs().to_numpy(na_value=np.inf), kept.runs["trained"].to_numpy()
+    assert (kept.runs.seeds, diverged_runs(kept.runs)) == (list(range(5)), [])
+    assert set(kept.runs.curves["grok_threshold"].to_numpy().flat) == {0.99}
+    grokked, ended = kept.runs.grok_epochs().to_numpy(na_value=np.inf), kept.runs.curves["trained"].to_numpy()
     assert ((ended == 10_000) | (ended >= grokked + 200)).all(), "every run was trained to its end"
 
 

@@ -10,17 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import plotly.graph_objects as go
 import pytest
 import xarray as xr
 from jobs import SMALL, TASK, Raising, Refusing, Spoiling, assert_same, configured, leftovers, uninterrupted
 from programs import alive, running, wait_until
 
 import bayesticket as bt
-from bayesticket.analysis import Times
 from bayesticket.specs import spec_id
-from bayesticket.sweeps import Runs, backends, schedule, sweep, sweep_configs
+from bayesticket.sweeps import Runs, pool, sweep
 
 module = sys.modules["bayesticket.sweeps.sweep"]
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
@@ -29,9 +26,9 @@ OPTIONS = {"model": SMALL, "epochs": 40, "lr": 3e-3}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "START_METHOD", "fork")
-    monkeypatch.setattr(schedule, "POLL_EVERY", 0.05)
-    monkeypatch.setattr(schedule, "RETRY_BUSY_AFTER", 0.2)
+    monkeypatch.setattr(pool, "START", "fork")
+    monkeypatch.setattr(pool, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(pool, "BUSY_FOR", 0.2)
 
 
 @pytest.fixture
@@ -49,90 +46,11 @@ def swept(store: Path, arms=ARMS, seeds=range(2), **options) -> Runs:
     return sweep(TASK, arms, seeds=seeds, store=store, **OPTIONS | options)
 
 
-@pytest.fixture
-def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "train_jobs", lambda *given, **options: pytest.fail("something was trained"))
-
-
 def assert_as_uninterrupted(runs: Runs, arms=ARMS, **options) -> None:
     """Bit for bit what `train` makes, one run after another."""
     for name, intervention in arms.items():
-        for seed in runs["seed"].to_numpy().tolist():
+        for seed in runs.seeds:
             assert_same(runs.run(name, seed), uninterrupted(configured(intervention, seed=seed, **options)))
-
-
-# What comes out ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    with ThreadPoolExecutor(1) as executor:
-        return swept(tmp_path_factory.mktemp("sweep"), seeds=(3, 1, 2), executor=executor)
-
-
-def test_the_runs_are_one_dataset(runs):
-    assert isinstance(runs, xr.Dataset)
-    assert dict(runs.sizes) == {"intervention": 2, "seed": 3, "epoch": 5}
-    assert runs["intervention"].to_numpy().tolist() == ["none", "kl"]
-    assert runs["seed"].to_numpy().tolist() == [3, 1, 2]
-    assert_as_uninterrupted(runs)
-    for name in ARMS:
-        for seed in (3, 1, 2):
-            run, kept = runs.run(name, seed), runs.sel(intervention=name, seed=seed)
-            pd.testing.assert_frame_equal(kept[list(run.curves)].to_dataframe()[list(run.curves)], run.curves)
-            assert (kept["status"].item(), kept["trained"].item()) == (run.status, run.epoch)
-            assert kept["seconds"].item() == run.seconds
-            assert kept["directory"].item() == str(run.source)
-
-
-@pytest.mark.parametrize("threshold", [0.1666666716337204, 0.2, 0.3, 0.99])
-def test_grokking_epochs_are_those_of_the_runs(runs, threshold):
-    for table, of_run in (
-        (runs.grok_epochs(threshold), bt.Run.grok_epoch),
-        (runs.memorised_epochs(threshold), bt.Run.memorised_epoch),
-    ):
-        assert (table.index.tolist(), table.columns.tolist()) == (["none", "kl"], [3, 1, 2])
-        assert set(table.dtypes) == {pd.Int64Dtype()}
-        for name in ARMS:
-            for seed in (3, 1, 2):
-                epoch = table.loc[name, seed]
-                assert (None if epoch is pd.NA else epoch) == of_run(runs.run(name, seed), threshold)
-    missing = [runs.grok_epochs(each).isna().to_numpy().sum() for each in (0.2, 0.99)]
-    assert missing[0] < missing[1], "both kinds are there"
-
-
-def test_times_are_censored_where_training_ended(runs):
-    times = runs.times("kl", 0.2)
-    reached = [runs.run("kl", seed).grok_epoch(0.2) for seed in (3, 1, 2)]
-    expected = Times.of(reached, [40] * 3)
-    np.testing.assert_array_equal(times.epochs, expected.epochs)
-    np.testing.assert_array_equal(times.reached, expected.reached)
-
-
-def test_the_figure_has_every_arm(runs):
-    figure = runs.plot()
-    assert isinstance(figure, go.Figure)
-    assert {trace.name for trace in figure.data if trace.showlegend} == set(ARMS)
-
-
-def test_what_is_selected_is_still_a_sweep(runs):
-    part = runs.sel(intervention=["kl"], seed=[2, 1])
-    pd.testing.assert_frame_equal(part.grok_epochs(0.3), runs.grok_epochs(0.3).loc[["kl"], [2, 1]])
-    assert_same(part.run("kl", 2), runs.run("kl", 2))
-
-
-def test_runs_that_end_at_different_epochs_share_an_axis(store, threads):
-    configs = {
-        (f"{epochs} epochs", seed): configured(seed=seed, epochs=epochs, record_every=every)
-        for epochs, every in ((40, 20), (25, 10))
-        for seed in (0, 1)
-    }
-    runs = sweep_configs(configs, store=store, executor=threads)
-    assert runs["epoch"].to_numpy().tolist() == [0, 10, 20, 25, 40]
-    known = ~runs["test_loss"].sel(seed=1).isnull()
-    assert known.sel(intervention="40 epochs").to_numpy().tolist() == [True, False, True, False, True]
-    assert known.sel(intervention="25 epochs").to_numpy().tolist() == [True, True, True, True, False]
-    assert runs["trained"].to_numpy().tolist() == [[40, 40], [25, 25]]
 
 
 # What is stored ---------------------------------------------------------------------------------------------------
@@ -142,7 +60,7 @@ def test_what_is_complete_is_not_trained_again(store, threads, monkeypatch):
     first = swept(store, executor=threads)
     monkeypatch.setattr(module, "train_jobs", lambda *given, **options: pytest.fail("something was trained"))
     monkeypatch.setattr(os, "access", lambda *given: False)  # as in a store that may only be read
-    xr.testing.assert_identical(swept(store), first)
+    xr.testing.assert_identical(swept(store).curves, first.curves)
 
 
 def test_a_changed_configuration_is_another_run(store, threads, monkeypatch):
@@ -182,10 +100,10 @@ def damping(factor):
 def test_a_class_of_ones_own_that_was_changed_is_another_run(store, threads):
     before = swept(store, {"damped": damping(0.9)}, executor=threads)
     after = swept(store, {"damped": damping(0.5)}, executor=threads)
-    assert set(before["directory"].to_numpy().ravel()).isdisjoint(after["directory"].to_numpy().ravel())
-    assert not before["train_loss"].equals(after["train_loss"])
+    assert set(before.curves["id"].to_numpy().ravel()).isdisjoint(after.curves["id"].to_numpy().ravel())
+    assert not before.curves["train_loss"].equals(after.curves["train_loss"])
     again = swept(store, {"damped": damping(0.9)}, executor=threads)
-    assert again.identical(before)
+    assert again.curves.identical(before.curves)
     ticket = bt.find_ticket(after.run("damped", 0), 0.5)
     with pytest.raises(bt.BayesticketError, match="a class that has been changed since"):
         bt.retrain(after.run("damped", 0), ticket)  # the class of that name is the first again
@@ -194,28 +112,13 @@ def test_a_class_of_ones_own_that_was_changed_is_another_run(store, threads):
 def test_equal_options_are_the_same_run(store, threads):
     one = swept(store, {"kl": bt.KLPrior(strength=1)}, weight_decay=1, executor=threads)
     other = swept(store, {"kl": bt.KLPrior(strength=1.0)}, weight_decay=1.0, executor=threads)
-    assert (one["directory"] == other["directory"]).all()
+    assert (one.curves["directory"] == other.curves["directory"]).all()
 
 
 def test_options_that_can_be_read_once_hold_for_every_run(store, threads):
     runs = swept(store, seeds=np.arange(2), measures=iter([bt.AttentionEntropy()]), executor=threads)
-    assert not runs["attention_entropy"].sel(epoch=0).isnull().any()
+    assert not runs.curves["attention_entropy"].sel(epoch=0).isnull().any()
     assert_as_uninterrupted(runs, measures=(bt.AttentionEntropy(),))
-
-
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda runs: runs.times("other"), "intervention: got 'other'; accepted: 'none', 'kl'"),
-        (lambda runs: runs.run("kl", 9), "seed: got 9; accepted: 3, 1, 2"),
-        (lambda runs: runs.sel(intervention="kl").grok_epochs(), "without the axis 'intervention'.*runs.sel"),
-        (lambda runs: runs.isel(seed=0).run("kl", 3), "without the axis 'seed'"),
-        (lambda runs: runs[["train_loss"]].grok_epochs(), "a selection without test_accuracy"),
-    ],
-)
-def test_what_runs_cannot_tell_is_refused(runs, ask, said):
-    with pytest.raises(bt.BayesticketError, match=said):
-        ask(runs)
 
 
 def test_arms_that_are_the_same_are_trained_once(store, threads):
@@ -272,23 +175,23 @@ def test_a_run_that_diverges_is_kept_and_stops_nothing(store, threads, caplog, m
     arms = {"spoiling": Spoiling(), **ARMS}
     runs = swept(store, arms, executor=threads)
     assert_as_uninterrupted(runs, arms)
-    assert runs["status"].to_numpy().tolist() == [["failed"] * 2, ["finished"] * 2, ["finished"] * 2]
-    assert runs["trained"].to_numpy().tolist()[0] == [21, 21]
-    assert np.isnan(runs["test_loss"].sel(intervention="spoiling", epoch=[30, 40])).all()
+    assert runs.curves["status"].to_numpy().tolist() == [["failed"] * 2, ["finished"] * 2, ["finished"] * 2]
+    assert runs.curves["trained"].to_numpy().tolist()[0] == [21, 21]
+    assert np.isnan(runs.curves["test_loss"].sel(intervention="spoiling", epoch=[30, 40])).all()
     assert [record.getMessage() for record in caplog.records] == [
         f"spoiling, seed {seed} diverged: loss: not finite at epoch 21 (task is nan); "
         "what was recorded before is kept in the run"
         for seed in range(2)
     ]
     monkeypatch.setattr(module, "train_jobs", lambda *given, **options: pytest.fail("something was trained"))
-    xr.testing.assert_identical(swept(store, arms), runs)
+    xr.testing.assert_identical(swept(store, arms).curves, runs.curves)
 
 
 def test_when_all_diverge_at_once_there_is_still_a_sweep(store, threads):
     model = bt.build_model(TASK, d_model=8, d_mlp=8)
     model.unembed.b_U.data.fill_(np.inf)
     runs = swept(store, model=model, executor=threads)
-    assert set(runs["status"].to_numpy().flat) == {"failed"}
+    assert set(runs.curves["status"].to_numpy().flat) == {"failed"}
     assert runs.grok_epochs().isna().to_numpy().all()
 
 

@@ -1,0 +1,79 @@
+"""The settings of runs, in full and in words; a run's header leaves out those that have their defaults."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from bayesticket.specs import JSON, Spec, describe
+
+Header = Mapping[str, JSON]
+"""What `run.json` says of a run."""
+
+
+def full(description: JSON) -> JSON:
+    """A description with all fields, those that it leaves out because they have their defaults included.
+
+    Nothing is restored, so that it also serves descriptions whose tensors are not at hand, such as those of tickets.
+
+    >>> from bayesticket.measures import ExplainingAway
+    >>> full({"type": "ExplainingAway", "layer": 1})
+    {'type': 'ExplainingAway', 'layer': 1, 'head': None, 'query': -1, 'examples': 256}
+    """
+    if isinstance(description, list):
+        return [full(entry) for entry in description]
+    if not isinstance(description, dict):
+        return description
+    name = str(description.get("type")).partition("#")[0].partition("@")[0]
+    kind = Spec.kinds.get(name) if "type" in description else None
+    fields = dataclasses.fields(kind) if kind is not None and dataclasses.is_dataclass(kind) else ()
+    defaults = {field.name: describe(_default(field), {}) for field in fields if field.name not in description}
+    entries = {field.name: full((defaults | description)[field.name]) for field in fields}
+    return {"type": name} | entries if fields else {key: full(entry) for key, entry in description.items()}
+
+
+def _default(field: dataclasses.Field) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
+def config_of(header: Header) -> dict[str, JSON]:
+    """All settings of a run, by name."""
+    config = full(header["config"])
+    assert isinstance(config, dict)
+    return config
+
+
+def settings(headers: Sequence[Header]) -> list[list[str]]:
+    """The settings that runs have in common and the versions they were made with; where runs differ, the values."""
+    configs = [config_of(header) for header in headers]
+    names = [name for name in configs[0] if name not in ("type", "intervention")]
+    rows = [[name, _values(config.get(name) for config in configs)] for name in names]
+    made = [made_with for header in headers if isinstance(made_with := header["made_with"], dict)]
+    versions = sorted({name for each in made for name in each})
+    return rows + [[name, _values(each.get(name, "–") for each in made)] for name in versions]
+
+
+def _values(given: Iterable[JSON]) -> str:
+    shown = dict.fromkeys(brief(value) for value in given)
+    return " | ".join(list(shown)[:8]) + (f" | … ({len(shown)} in all)" if len(shown) > 8 else "")
+
+
+def brief(value: JSON) -> str:
+    """A described value in a few words.
+
+    >>> brief({"type": "Recipe", "interventions": [{"type": "KLPrior", "strength": 0.5}]}), brief([])
+    ('KLPrior(strength=0.5)', 'none')
+    """
+    if isinstance(value, list):
+        return ", ".join(map(brief, value)) or "none"
+    if not isinstance(value, dict):
+        return str(value)
+    if value.get("type") == "Recipe":
+        parts = value.get("interventions")
+        return " + ".join(map(brief, parts if isinstance(parts, list) else [])) or "none"
+    if value.get("type") == "HookedTransformer":
+        return "a model of its own"
+    if "type" not in value:
+        return f"{len(value)} tensors"
+    fields = ", ".join(f"{name}={brief(entry)}" for name, entry in value.items() if name != "type")
+    return f"{value['type']}({fields})"

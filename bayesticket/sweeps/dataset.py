@@ -1,0 +1,259 @@
+"""The runs of a sweep as one dataset: curves by axis, seed and epoch, and what is read off them."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
+from bayesticket.runs import Run
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from bayesticket.analysis import Comparison, Times
+
+Label = str | int | float
+"""The name of a value on an axis: of an intervention its name, of a learning rate the number itself."""
+Key = TypeVar("Key", bound=tuple[Label, ...])
+"""A label on each axis, and then the seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What is known of a run without its weights."""
+
+    id: str
+    """The id of its configuration."""
+    curves: pd.DataFrame
+    """What it recorded, one column a measure, labelled by epoch."""
+    trained: int
+    """How many epochs it was trained."""
+    status: str = "finished"
+    seconds: float = 0.0
+    grok_threshold: float = 0.99
+    directory: Path | None = None
+    """Where its files are, weights included; None if only its curves are known."""
+
+
+def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention",)) -> "Runs":
+    """Runs as one dataset, axes × seed × epoch; NaN where a run did not record a curve or had ended.
+
+    Keys have one label for each axis, and then the seed; every combination must be there.
+    """
+    dims = (*axes, "seed")
+    labels = {axis: list(dict.fromkeys(key[place] for key in records)) for place, axis in enumerate(dims)}
+    keys = list(itertools.product(*labels.values()))
+    ordered = [records[key] for key in keys]  # type: ignore[index]
+    long = pd.concat([record.curves for record in ordered], keys=keys, names=[*dims, "epoch"])
+    curves = long.to_xarray().reindex(labels)
+
+    shape = [len(found) for found in labels.values()]
+    of_each_run = {
+        "status": [record.status for record in ordered],
+        "trained": [record.trained for record in ordered],
+        "seconds": [record.seconds for record in ordered],
+        "directory": ["" if record.directory is None else str(record.directory) for record in ordered],
+        "id": [record.id for record in ordered],
+        "grok_threshold": [record.grok_threshold for record in ordered],
+    }
+    coordinates = {name: (dims, np.array(values).reshape(shape)) for name, values in of_each_run.items()}
+    return Runs(curves.transpose(*dims, "epoch").assign_coords(coordinates))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Runs:
+    """The runs of a sweep; `curves` is the xarray Dataset of what they recorded.
+
+    An arm is one combination of labels on the axes. Methods take the label on the first axis by position and the others
+    by name: `runs.times("kl")` in a sweep over interventions, `runs.times("kl", lr=1e-3)` in one over learning rates
+    too. Axes of one label need not be named.
+    """
+
+    curves: xr.Dataset
+    """Dimensions: the axes of the sweep, then `seed` and `epoch`. A curve is NaN where a run did not record it.
+
+    Coordinates of each run: its `status`, how many epochs it was `trained`, the `seconds` that this took, its
+    `directory`, the `id` of its configuration, and its `grok_threshold`.
+    """
+
+    def __post_init__(self):
+        needed = ("seed", "epoch", "status", "trained", "seconds", "directory", "id", "grok_threshold")
+        missing = [name for name in needed if name not in self.curves.coords]
+        if missing or not {"seed", "epoch"} <= set(self.curves.dims):
+            without = missing[0] if missing else "its dimensions seed and epoch"
+            raise refuse_case("curves", f"a dataset without {without}", "the dataset of a sweep; see runs.sel")
+
+    # Selecting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes along which the arms differ, seeds not included."""
+        return tuple(str(axis) for axis in self.curves["trained"].dims if axis != "seed")
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in order."""
+        return self.labels("seed")  # type: ignore[return-value]
+
+    def labels(self, axis: str) -> list[Label]:
+        """The labels on an axis, or the seeds, in order."""
+        if axis not in (*self.axes, "seed"):
+            raise refuse_name("axis", axis, (*self.axes, "seed"))
+        return self.curves[axis].to_numpy().tolist()
+
+    def sel(self, **axes: Label | Iterable[Label]) -> "Runs":
+        """The runs with these labels: one label drops its axis, a list keeps it. Seeds always keep theirs.
+
+        `runs.sel(lr=1e-3, seed=[0, 1])` are the runs of two seeds at one learning rate.
+        """
+        return Runs(self.curves.sel({axis: self._wanted(axis, given) for axis, given in axes.items()}))
+
+    def _wanted(self, axis: str, given: object) -> object:
+        """What xarray is asked for; raises unless all of it is there."""
+        known = self.labels(axis)
+        several = isinstance(given, Iterable) and not isinstance(given, str)
+        wanted = [one.item() if isinstance(one, np.generic) else one for one in (given if several else [given])]
+        for one in wanted:
+            _require_known(axis, one, known)
+        if several and not wanted:
+            raise refuse(axis, given, "at least one label")
+        return wanted if several or axis == "seed" else wanted[0]
+
+    def _arm(self, arm: object, axes: Mapping[str, object]) -> "Runs":
+        """The runs of one arm, without any axis but seed and epoch."""
+        chosen = dict(axes)
+        unnamed = [axis for axis in self.axes if axis not in chosen]
+        if arm is not None:
+            if not unnamed:
+                raise refuse_case("arm", f"{arm!r}, where every axis has its label", "no label by position")
+            chosen[unnamed[0]] = arm
+        for axis, given in chosen.items():
+            _require_known(axis, given, self.labels(axis))
+        for axis in self.axes:
+            if axis not in chosen:
+                if len(labels := self.labels(axis)) > 1:
+                    raise refuse_case(axis, "no label", f"one of {', '.join(map(repr, labels))}")
+                chosen[axis] = labels[0]
+        return Runs(self.curves.sel(chosen))
+
+    def run(self, arm: Label | None = None, seed: int | None = None, **axes: Label) -> Run:
+        """One of the runs, with its weights; `seed` may be left out if there is only one."""
+        one = self._arm(arm, axes)
+        if seed is None and len(one.seeds) > 1:
+            raise refuse_case("seed", "no seed", f"one of {', '.join(map(repr, one.seeds))}")
+        chosen = one.sel(seed=one.seeds[0] if seed is None else [seed])
+        directory = str(chosen.curves["directory"].item())
+        if not directory:
+            raise refuse_case(
+                "run", "runs that were read from results, which hold curves but no weights", "runs loaded from a store"
+            )
+        return Run.load(directory)
+
+    # Grokking times -----------------------------------------------------------------------------------------------
+
+    def grok_epochs(self, threshold: float | None = None) -> pd.DataFrame:
+        """The first recorded epoch at which each run's test accuracy reaches the threshold; <NA> where it never did.
+
+        The threshold is by default each run's own `grok_threshold`. One row for each arm, one column for each seed.
+        """
+        return self._first_epochs("test_accuracy", threshold)
+
+    def memorised_epochs(self, threshold: float | None = None) -> pd.DataFrame:
+        """The same for training accuracy."""
+        return self._first_epochs("train_accuracy", threshold)
+
+    def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:
+        if threshold is not None:
+            require_number("threshold", threshold, above=0.0)
+        dims = (*self.axes, "seed")
+        first = np.full([self.curves.sizes[dim] for dim in dims], np.nan)
+        if self.curves.sizes["epoch"]:  # otherwise every run failed before its first record
+            if curve not in self.curves.data_vars:
+                raise refuse_case("curves", f"a dataset without {curve}", f"runs with their {curve}")
+            reached = self.curves[curve] >= (self.curves["grok_threshold"] if threshold is None else threshold)
+            first = self.curves["epoch"].where(reached).min("epoch").transpose(*dims).to_numpy()
+        columns = pd.Index(self.seeds, name="seed")
+        return pd.DataFrame(first.reshape(-1, len(columns)), index=self._rows(), columns=columns).astype("Int64")
+
+    def _rows(self) -> pd.Index:
+        """One row for each arm; where no axis is left, one row with the labels that were selected."""
+        labels = {axis: self.labels(axis) for axis in self.axes}
+        if not labels:
+            labels = {str(n): [c.item()] for n, c in self.curves.coords.items() if c.ndim == 0} or {"runs": ["all"]}
+        if len(labels) == 1:
+            ((axis, only),) = labels.items()
+            return pd.Index(only, name=axis)
+        return pd.MultiIndex.from_product(list(labels.values()), names=list(labels))
+
+    def times(self, arm: Label | None = None, threshold: float | None = None, **axes: Label) -> "Times":
+        """The grokking times of an arm, censored at the end of training where a run never grokked."""
+        from bayesticket.analysis import Times
+
+        one = self._arm(arm, axes)
+        reached = [None if pd.isna(epoch) else int(epoch) for epoch in one.grok_epochs(threshold).iloc[0]]
+        return Times.of(reached, [int(end) for end in one.curves["trained"].to_numpy()])
+
+    def compare(self, arm: Label, other: Label, threshold: float | None = None, **axes: Label) -> "Comparison":
+        """Two arms by their grokking times: both medians with intervals, their ratio, and the log-rank p.
+
+        `runs.compare("kl", "none", lr=1e-3)` compares interventions at one learning rate;
+        `runs.compare(1e-3, 3e-4, intervention="kl")` compares learning rates under one intervention.
+        """
+        from bayesticket.analysis import compare_times
+
+        unnamed = [axis for axis in self.axes if axis not in axes]
+        names = tuple(name_of([label], unnamed[:1]) if unnamed else str(label) for label in (arm, other))
+        one, two = (self.times(label, threshold, **axes) for label in (arm, other))
+        return compare_times(one, two, names=(names[0], names[1]))
+
+    # Showing ------------------------------------------------------------------------------------------------------
+
+    def plot(self, colour: str | None = None, facet: str | None = None) -> "go.Figure":
+        """Accuracy, attention and loss against epochs, median and quartiles over seeds, as a plotly Figure.
+
+        Lines are coloured by the axis `colour`; each label on the axis `facet` has a column of panels. See
+        `bayesticket.figures.plot_arms`.
+        """
+        from bayesticket.figures import plot_arms
+
+        return plot_arms(self, colour=colour, facet=facet)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{axis}: {len(self.labels(axis))}" for axis in (*self.axes, "seed"))
+        n_seeds, failed = len(self.seeds), self.curves["status"] == "failed"
+        grokked = self.grok_epochs().notna().sum(axis=1)
+        diverged = failed.transpose(*self.axes, "seed").to_numpy().reshape(-1, n_seeds).sum(axis=1)
+        lines = [f"Runs({sizes})"]
+        for row, n_grokked, n_failed in zip(grokked.index, grokked, diverged, strict=True):
+            name = name_of(row if isinstance(row, tuple) else (row,), grokked.index.names)
+            tail = f", {n_failed} diverged" if n_failed else ""
+            lines.append(f"    {name}: {n_grokked} of {n_seeds} grokked{tail}")
+        if len(lines) > _MOST_LINES:
+            lines[_MOST_LINES:] = [f"    … ({len(grokked)} arms in all)"]
+        return "\n".join(lines)
+
+
+_MOST_LINES = 20
+
+
+def _require_known(axis: str, given: object, known: list[Label]) -> None:
+    if isinstance(given, str) and given not in known and all(isinstance(label, str) for label in known):
+        raise refuse_name(axis, given, map(str, known))
+    if not isinstance(given, str | int | float | np.number) or given not in known:
+        raise refuse(axis, given, ", ".join(map(repr, known)))
+
+
+def name_of(labels: Iterable[object], axes: Iterable[str]) -> str:
+    """An arm in words: strings as they are, numbers with the name of their axis.
+
+    >>> name_of(("kl", 0.001), ("intervention", "lr"))
+    'kl, lr 0.001'
+    """
+    named = zip(labels, axes, strict=True)
+    return ", ".join(label if isinstance(label, str) else f"{axis} {label:g}" for label, axis in named)
