@@ -81,11 +81,10 @@ def test_a_claimed_directory_is_removed_after_an_error_with_the_parents_that_wer
 
 def test_a_claimed_directory_is_kept_after_an_error_if_it_existed_or_holds_a_file(tmp_path):
     (tmp_path / "old").mkdir()
-    for name in ("old", "new"):
-        with pytest.raises(KeyError), claimed_directory("out", tmp_path / name) as directory:
-            if name == "new":
-                (directory / "result").touch()
-            raise KeyError
+    with pytest.raises(ZeroDivisionError), claimed_directory("out", tmp_path / "old"):
+        1 / 0  # noqa: B018
+    with pytest.raises(IsADirectoryError), claimed_directory("out", tmp_path / "new") as directory:
+        (directory / "result").mkdir() or (directory / "result").write_text("")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
