@@ -43,6 +43,7 @@ EQUIVALENT = [
     ("theory/contraction", "ratio > 1 and", "ratio > 0 and", "the logarithm of a ratio below 1 is negative"),
     ("theory/contraction", "> 700", "> 701", "exp(709) is still finite: either bound keeps clear of the overflow"),
     ("theory/flow", "scores + torch.zeros_like", "scores - torch.zeros_like", "it broadcasts, and zero has no sign"),
+    ("model/forward", "gradient = gradient.contiguous()", "pass", "one copy instead of one in each of the sums"),
     ("interventions/live", "draws = 0", "draws = 1", "another stream of the same noise"),
 ]
 
