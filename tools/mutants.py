@@ -44,6 +44,7 @@ EQUIVALENT = [
     ("theory/contraction", "> 700", "> 701", "exp(709) is still finite: either bound keeps clear of the overflow"),
     ("theory/flow", "scores + torch.zeros_like", "scores - torch.zeros_like", "it broadcasts, and zero has no sign"),
     ("model/forward", "gradient = gradient.contiguous()", "pass", "one copy instead of one in each of the sums"),
+    ("interventions/attention", ".any(0).any(0)", ".any(1).any(0)", "examples and heads, in either order"),
     ("interventions/live", "draws = 0", "draws = 1", "another stream of the same noise"),
 ]
 
