@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test check format bench clean
+.PHONY: quickstart test check format bench mutants clean
 
 quickstart: .venv/installed
 	$(BIN)/bayesticket quickstart
@@ -24,6 +24,10 @@ format: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/bayesticket bench
+
+# Which small errors would no test notice? Up to an hour on two cores, and no part of `make check`.
+mutants: .venv/installed
+	$(BIN)/python tools/mutants.py --sample 10 --jobs 2 --least 0.9
 
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,9 +1,10 @@
-"""Small jobs for the tests of sweeps, what they come to without interruption, and interventions that go wrong."""
+"""Small jobs for the tests of sweeps, the same runs without interruption, and interventions that go wrong."""
 
 import functools
 import math
 import os
 import signal
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ import torch
 
 import bayesticket as bt
 from bayesticket.interventions import as_recipe
-from bayesticket.runs import TrainConfig, describe_config, train_config
+from bayesticket.runs import TrainConfig, configure, describe_config, train_config
 from bayesticket.specs import spec_id
 from bayesticket.sweeps import Job
 
@@ -21,7 +22,7 @@ SMALL = bt.Architecture(d_model=8, d_mlp=8)
 
 def configured(intervention: bt.Intervention | None = None, **options) -> TrainConfig:
     given = {"task": TASK, "model": SMALL, "epochs": 40, "lr": 3e-3} | options
-    return TrainConfig(intervention=as_recipe(intervention), **given)
+    return configure(intervention=as_recipe(intervention), **given)
 
 
 def small_job(
@@ -51,7 +52,7 @@ def uninterrupted(config: TrainConfig) -> bt.Run:
 
 
 def assert_same(run: bt.Run, other: bt.Run) -> None:
-    """Bit for bit, in all that does not say how long it took."""
+    """That two runs are equal bit for bit, except in how long they took."""
     pd.testing.assert_frame_equal(run.curves, other.curves, check_exact=True)
     assert run.weights.keys() == other.weights.keys()
     for name, weight in run.weights.items():
@@ -62,20 +63,37 @@ def assert_same(run: bt.Run, other: bt.Run) -> None:
 
 
 def assert_as_uninterrupted(job: Job) -> None:
-    """That a job's store holds the run, whole, as `train` makes it."""
+    """That a job's store holds the complete run, equal to the one that `train` makes."""
     run = bt.Run.load(job.store)
     assert run.description == describe_config(job.config)[0]
     assert_same(run, uninterrupted(job.config))
 
 
 def leftovers(store: Path) -> list[str]:
-    """Files in a store beside the runs, and files of runs that are not theirs to keep."""
+    """Files in a store beside the runs' directories, and files in these that a complete run does not have."""
     kept = {"run.json", "curves.parquet", "weights.safetensors", "tensors.safetensors"}
     files = [path for path in store.rglob("*") if path.is_file()]
     return sorted(path.name for path in files if path.parent == store or path.name not in kept)
 
 
-# Interventions that go wrong at some epoch -------------------------------------------------------------------------
+# Interventions that wait or go wrong at some epoch -----------------------------------------------------------------
+
+
+@bt.spec
+class Held(bt.Intervention):
+    """Holds a run back until a test has acted on it: after an epoch, every step waits for the file `HELD_UNTIL` names.
+
+    It waits for at most a fifth of a second in each step, so that the run can still stop. The file's path is in the
+    environment, which all processes inherit, and not a field: the run is then the same one in every test.
+    """
+
+    after: int = 25
+
+    def project(self, context):
+        gate, end = os.environ.get("HELD_UNTIL"), time.monotonic() + 0.2
+        if gate is not None and context.epoch >= self.after:
+            while not os.path.exists(gate) and time.monotonic() < end:
+                time.sleep(0.002)
 
 
 @bt.spec
@@ -91,7 +109,7 @@ class Spoiling(bt.Intervention):
 
 @bt.spec
 class Raising(bt.Intervention):
-    """Is a mistake of the user's."""
+    """Raises an error, as a user's mistake would."""
 
     at: int = 20
 
@@ -117,7 +135,7 @@ class Deadly(bt.Intervention):
 
 @bt.spec
 class Refusing(bt.Intervention):
-    """Cannot act on any model."""
+    """Accepts no model."""
 
     def check(self, context):
         raise bt.BayesticketError("colour: got 'red'; accepted: 'blue'")

@@ -1,7 +1,7 @@
-"""Programs that sweep, as processes of their own that the tests kill and interrupt.
+"""Programs in processes of their own, which the tests kill and interrupt.
 
-They are forked from the process of the tests, which has imported everything, and begin at once. So do the processes
-that they train in, where `pool.START` is "fork".
+They are forked from the process of the tests, which has imported everything, so that they start at once. So do the
+worker processes of their sweeps where a test sets `backends.START_METHOD` to "fork".
 """
 
 import contextlib
@@ -14,13 +14,11 @@ from pathlib import Path
 
 import psutil
 
-from bayesticket.sweeps.worker import beside
-
 PATIENCE = 60.0
 
 
 class Program:
-    """A function in a process of its own that leads a session, as a terminal starts them."""
+    """A function in a process of its own, which leads a session as a program started by a terminal does."""
 
     def __init__(self, function: Callable[..., object], *given: object):
         self.process = multiprocessing.get_context("fork").Process(target=_lead, args=(function, *given))
@@ -29,7 +27,7 @@ class Program:
         self.pid = self.process.pid
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that it has started and that live."""
+        """The processes that it has started and that are alive."""
         try:
             started = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
@@ -37,15 +35,15 @@ class Program:
         return [each for each in started if alive(each)]
 
     def kill_all(self) -> None:
-        """Kills it and what it has started, at once."""
+        """Kills it, and what it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.process.join()
 
     def wait(self) -> int:
-        """Its exit code."""
+        """Waits for its end; returns its exit code."""
         self.process.join(PATIENCE)
-        assert self.process.exitcode is not None, "it goes on"
+        assert self.process.exitcode is not None, "it has not ended"
         return self.process.exitcode
 
 
@@ -57,7 +55,7 @@ def _lead(function: Callable[..., object], *given: object) -> None:
 
 @contextlib.contextmanager
 def running(function: Callable[..., object], *given: object) -> Iterator[Program]:
-    """A program that does not outlive the test."""
+    """Runs a program, and kills it with all its processes at the end of the test."""
     program = Program(function, *given)
     try:
         yield program
@@ -79,10 +77,10 @@ def alive(process: psutil.Process) -> bool:
 def wait_until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
     end = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < end, "it does not happen"
+        assert time.monotonic() < end, "the condition has not come true"
         time.sleep(0.005)
 
 
 def is_under_way(store: Path) -> bool:
-    """Whether a run has a checkpoint and goes on."""
-    return (store / "checkpoint.safetensors").exists() and beside(store, "progress").exists()
+    """Whether a run has a checkpoint and is being trained."""
+    return (store / "checkpoint.safetensors").exists() and RunDirectory(store).progress_path.exists()

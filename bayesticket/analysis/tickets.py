@@ -30,11 +30,13 @@ from bayesticket.runs import (
     Run,
     TrainConfig,
     Training,
+    configure,
     describe_config,
     described_hooks,
     train_config,
 )
-from bayesticket.specs import Spec, description_id, field_names, spec
+from bayesticket.specs import Spec, description_id, spec
+from bayesticket.threads import torch_threads
 
 
 @final
@@ -173,7 +175,8 @@ def weights_after(run: Run, epoch: int) -> dict[str, Tensor]:
     if epoch > run.epoch:
         raise refuse("epoch", epoch, f"at most {run.epoch}, the last epoch of the run")
     config = _whole_config(run)
-    with torch.inference_mode(False):  # this also enables gradients
+    threads = int((run.made_with or {}).get("threads", 1))
+    with torch_threads(threads), torch.inference_mode(False):  # the latter also enables gradients
         training = Training(config)
         for _ in tqdm(range(epoch), unit="epoch", disable=None if epoch else True, dynamic_ncols=True):
             training.take_epoch()
@@ -208,10 +211,7 @@ def ticket_config(config: TrainConfig, ticket: Ticket, **options: object) -> Tra
     (2, 1, True)
     """
     require_ticket("ticket", ticket)
-    for name in options:
-        if name not in (known := field_names(TrainConfig)):
-            raise refuse_name("option", name, known)
-    changed = replace(config, **options)
+    changed = configure(config, **options)
     if options.get("init_seed") is not None and isinstance(changed.model, HookedTransformer):
         raise refuse(
             "init_seed",

@@ -4,6 +4,7 @@ import ast
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name
 from bayesticket.interventions import Intervention, Recipe, as_recipe
+from bayesticket.optim import Optimizer, as_optimizer
 from bayesticket.specs import Spec, field_names
 
 
@@ -28,6 +29,19 @@ def parse_intervention(text: str, field: str = "intervention") -> Recipe:
     if text.strip().lower() in ("", "none"):
         return Recipe()
     return as_recipe(parse_spec(text, field, Intervention))
+
+
+def parse_optimizer(text: str, field: str = "optimizer") -> Optimizer:
+    """Reads an optimiser: a word, such as "adamw", or what it prints as.
+
+    >>> parse_optimizer("lion"), parse_optimizer("Muon(lr=0.02)")
+    (Lion(), Muon(lr=0.02))
+    """
+    if text.strip().isidentifier() and text.strip() not in Spec.kinds:
+        return as_optimizer(text.strip())
+    parsed = parse_spec(text, field, Optimizer)
+    assert isinstance(parsed, Optimizer)
+    return parsed
 
 
 def kind_names(kind: type[Spec]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: `bayesticket quickstart | train | resume | bench`.
+"""The command line: `bayesticket quickstart | train | resume | reproduce | report | bench`.
 
 Nothing heavy is imported before a command needs it, so that `bayesticket --help` answers at once.
 """
@@ -77,9 +77,10 @@ def train(arguments: Sequence[str]) -> None:
     logging.basicConfig(format="%(message)s")
     options, config_file = read_train_options(arguments)
     run = train_config(
-        options.config,
+        options.configured(),
         store=options.store,
         checkpoint_every=options.checkpoint_every,
+        threads=options.threads,
         config_file=config_file,
     )
     print(run)

@@ -5,21 +5,22 @@ import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
 import tyro
 
-from bayesticket.cli.expressions import parse_intervention, parse_spec
+from bayesticket.cli.expressions import parse_intervention, parse_optimizer, parse_spec
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.files import one_line, require_path
 from bayesticket.interventions import Intervention
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture
-from bayesticket.runs import TrainConfig
-from bayesticket.specs import Spec
+from bayesticket.optim import LossFunction, Optimizer
+from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure
+from bayesticket.specs import Spec, field_names
 from bayesticket.tasks import AbstractTask
 
 T = TypeVar("T")
@@ -33,10 +34,30 @@ class TrainOptions:
     """
 
     config: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
+    lr: float | None = None
+    """Learning rate of the optimiser, in place of its own."""
+    weight_decay: float | None = None
+    """Weight decay of the optimiser, in place of its own."""
+    betas: tuple[float, float] | None = None
+    """Averaging of AdamW, Muon and Lion, in place of their own."""
+    momentum: float | None = None
+    """Momentum of SGD, in place of its own."""
     store: Path | None = None
     """Directory for checkpoints and the finished run. One that holds this very run is continued."""
-    checkpoint_every: int = 500
+    checkpoint_every: int = CHECKPOINT_EVERY
     """Epochs between checkpoints."""
+    threads: int = 1
+    """torch threads; more than one pays only on a machine that does nothing else."""
+
+    def configured(self) -> TrainConfig:
+        """The configuration, with the settings of its optimiser."""
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        return configure(self.config, **settings)
+
+
+SETTINGS = ("lr", "weight_decay", "betas", "momentum")
+RUNNING = ("store", "checkpoint_every", "threads")
+"""Options about how a run is trained, which do not decide what it computes."""
 
 
 def read_train_options(arguments: Sequence[str]) -> tuple[TrainOptions, str | None]:
@@ -53,7 +74,7 @@ def read_train_options(arguments: Sequence[str]) -> tuple[TrainOptions, str | No
 
 
 def _in_our_words(read: Callable[[], T]) -> T:
-    """What is read, or the library's own error where tyro would show it in a box."""
+    """Reads options, and raises the library's own error where tyro would print it in a box."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -90,24 +111,31 @@ def _from_toml(text: str, path: Path) -> TrainOptions:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise refuse("--config", str(path), f"a TOML file ({error})") from error
-    known = [f.name for f in fields(TrainConfig)]
-    keeping = {name: given.pop(name) for name in ("store", "checkpoint_every") if name in given}
+    known = [*field_names(TrainConfig), *SETTINGS]
     for name in given:
-        if name not in known:
-            raise refuse_name(f"{path}: key", name, [*known, "store", "checkpoint_every"])
-    if "store" in keeping:
-        keeping["store"] = require_path(f"{path}: store", keeping["store"], "the path of a directory, as text")
-    require_integer(f"{path}: checkpoint_every", keeping.get("checkpoint_every", 1), least=1)
-    # TrainConfig checks every value itself, and says what it accepts.
-    config = TrainConfig(**{name: _typed(name, value) for name, value in given.items()})  # type: ignore[arg-type]
-    return TrainOptions(config=config, **keeping)
+        if name not in known and name not in RUNNING:
+            raise refuse_name(f"{path}: key", name, [*known, *RUNNING])
+    running = {name: given.pop(name) for name in RUNNING if name in given}
+    if "store" in running:
+        running["store"] = require_path(f"{path}: store", running["store"], "the path of a directory, as text")
+    for name in ("checkpoint_every", "threads"):
+        require_integer(f"{path}: {name}", running.get(name, 1), least=1)
+    # Every value is checked where the configuration is made, with an error that says what is accepted.
+    config = configure(**{name: _typed(name, value) for name, value in given.items()})
+    return TrainOptions(config=config, **running)
+
+
+KINDS: dict[str, type[Spec]] = {"task": AbstractTask, "model": Architecture, "loss": LossFunction}
+"""Options that are written as a specification, such as "ModularAddition(p=7)"."""
 
 
 def _typed(name: str, value: object) -> object:
     if name == "intervention":
         return parse_intervention(str(value))
-    if name in ("task", "model"):
-        return parse_spec(str(value), name, AbstractTask if name == "task" else Architecture)
+    if name == "optimizer":
+        return parse_optimizer(str(value))
+    if name in KINDS:
+        return parse_spec(str(value), name, KINDS[name])
     if name == "measures":
         if not isinstance(value, list):
             raise refuse(name, value, 'a list, such as ["AttentionEntropy()"]')
@@ -123,10 +151,10 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
     def specification(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
         kinds = get_args(info.type) or (info.type,)
         readers: dict[type, tuple[str, Callable[[str], Spec]]] = {
-            AbstractTask: ("TASK", lambda text: parse_spec(text, "task", AbstractTask)),
             Intervention: ("INTERVENTION", parse_intervention),
-            Architecture: ("ARCHITECTURE", lambda text: parse_spec(text, "model", Architecture)),
+            Optimizer: ("OPTIMIZER", parse_optimizer),
             Measure: ("MEASURE", lambda text: parse_spec(text, "measures", Measure)),
+            **{kind: (name.upper(), partial(parse_spec, field=name, kind=kind)) for name, kind in KINDS.items()},
         }
         if kinds[0] not in readers or info.type_origin is tuple:
             return None

@@ -211,10 +211,10 @@ def write_report(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def _sections(runs: Mapping[str, Run]) -> "list[Section]":
-    from bayesticket.figures import Section, Table, mean_attention, plot_patterns, plot_runs, position_labels
+    from bayesticket.figures import Section, Table, mean_attention, plot_patterns, plot_runs
 
     config = runs["none"].config
-    labels = position_labels(config.task)
+    labels = config.task.position_labels
     split = config.task.split(config.train_fraction, config.seed_of("split"))
     patterns = {"oracle": split.test.oracle.mean(0), **{LABELS[arm]: mean_attention(run) for arm, run in runs.items()}}
     question = (

@@ -1,57 +1,56 @@
-"""Figures: everything that is drawn, and the pages that hold it."""
+"""Figures: everything that is drawn, and the pages that hold it.
 
-from bayesticket.figures.arms import (
-    add_band,
-    plot_arms,
-)
-from bayesticket.figures.families import (
+`style` has the look that all figures share, `curves` and `panels` the parts that they are made of; `measures` has a
+figure for each family of measures. A figure reads what a run recorded and computes no result of its own.
+"""
+
+from bayesticket.figures.arms import add_band, plot_arms
+from bayesticket.figures.attention import mean_attention, plot_patterns
+from bayesticket.figures.curves import finish_arms, stacked
+from bayesticket.figures.measures import (
+    FAMILIES,
+    Family,
     plot_bounds,
+    plot_capacity,
+    plot_frequencies,
+    plot_gradients,
+    plot_structure,
+    write_families,
 )
-from bayesticket.figures.page import (
-    Section,
-    Table,
-    write_page,
-)
-from bayesticket.figures.plot import (
-    ACCURACY,
-    INK,
-    KL,
-    MASS,
-    PALETTE,
-    TEMPLATE,
-    Panel,
-    finish_arms,
-    mean_attention,
-    plot_patterns,
-    plot_run,
-    plot_runs,
-    position_labels,
-    side_by_side,
-    stacked,
-    write_picture,
-)
+from bayesticket.figures.page import Section, Table, write_page
+from bayesticket.figures.pictures import side_by_side, write_picture
+from bayesticket.figures.runs import plot_run, plot_runs
+from bayesticket.figures.style import ACCURACY, INK, KL, MASS, PALETTE, TEMPLATE, Look, Panel, look
 
 __all__ = [
     "ACCURACY",
+    "FAMILIES",
     "INK",
     "KL",
     "MASS",
     "PALETTE",
     "TEMPLATE",
+    "Family",
+    "Look",
     "Panel",
     "Section",
     "Table",
     "add_band",
     "finish_arms",
+    "look",
     "mean_attention",
     "plot_arms",
     "plot_bounds",
+    "plot_capacity",
+    "plot_frequencies",
+    "plot_gradients",
     "plot_patterns",
     "plot_run",
     "plot_runs",
-    "position_labels",
+    "plot_structure",
     "side_by_side",
     "stacked",
+    "write_families",
     "write_page",
     "write_picture",
 ]

@@ -1,4 +1,4 @@
-"""One HTML file that holds all it needs: headings, paragraphs, figures and tables, to be opened offline."""
+"""Pages: headings, paragraphs, figures and tables in one HTML file, which opens offline."""
 
 import html
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from bayesticket.figures.plot import FONT
+from bayesticket.figures.style import FONT
 from bayesticket.files import prepare_directory, write_atomically
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of plain text; columns after the first are aligned to the right unless `wordy`."""
+    """A table of plain text. Columns after the first are aligned to the right, or to the left if `wordy`."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -51,7 +51,7 @@ th:first-child, td:first-child, .wordy th, .wordy td { text-align: left }
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> Path:
-    """Writes sections as one HTML file that holds all it needs and opens offline; returns its path."""
+    """Writes sections as one HTML file, which includes all it needs and opens offline; returns its path."""
     target = Path(path).expanduser()
     directory = prepare_directory("path", target.parent)
     body = "\n".join(_section(place, section) for place, section in enumerate(sections))
@@ -79,7 +79,7 @@ _CONTROLS = {
     "displaylogo": False,
     "responsive": True,
     "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-    "plotlyServerURL": "",  # nothing leaves the page
+    "plotlyServerURL": "",  # the page sends nothing anywhere
 }
 
 

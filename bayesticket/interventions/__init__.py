@@ -8,8 +8,11 @@ from bayesticket.interventions.attention import (
     freeze_attention,
     mix_attention,
 )
-from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, Recipe, as_recipe
+from bayesticket.interventions.base import AttentionIntervention, Intervention, Recipe, as_recipe
+from bayesticket.interventions.context import Context
+from bayesticket.interventions.grokfast import Grokfast
 from bayesticket.interventions.live import Live, reader, require_readable, term_names
+from bayesticket.interventions.orthograd import OrthoGrad
 from bayesticket.interventions.priors import (
     EntropyPrior,
     GradientNoise,
@@ -33,6 +36,7 @@ __all__ = [
     "EntropyPrior",
     "FrozenAttention",
     "GradientNoise",
+    "Grokfast",
     "Intervention",
     "KLPrior",
     "LinearAttention",
@@ -40,6 +44,7 @@ __all__ = [
     "MixedAttention",
     "NoResidual",
     "NormMatch",
+    "OrthoGrad",
     "QKPenalty",
     "Recipe",
     "Schedule",

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bayesticket.attention import Target, as_target, require_visible
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
-from bayesticket.interventions.base import AttentionIntervention, Context, Intervention, check_target
+from bayesticket.interventions.base import AttentionIntervention, Intervention, check_target
+from bayesticket.interventions.context import Context
 from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import (
     HookPoint,

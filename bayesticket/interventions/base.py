@@ -1,93 +1,32 @@
 """The algebra of interventions.
 
-An intervention is data: a frozen dataclass with ports, each of which does nothing by default.
+An intervention is data: a specification with ports, each of which does nothing by default.
 
+* `init` gives tensors of state, which all other ports find in `context.state` and may replace;
 * `edits` change activations, as hooks of TransformerLens;
 * `penalty` adds a term to the loss, reading activations, parameters, or a teacher;
-* `gradients` changes the gradient of a parameter, before it is clipped and used;
+* `gradients` changes the gradients of all parameters, before they are clipped and used;
 * `project` changes the parameters after every optimiser step, and once before the first.
 
-`a + b` composes from left to right and never reorders; the empty `Recipe()` is its unit. To add an intervention,
-derive a frozen dataclass from `Intervention` and fill the ports it needs; nothing is registered by hand.
+`a + b` composes from left to right and never reorders; the empty `Recipe()` is its unit. To add an intervention, derive
+a class from `Intervention`, put `@spec` above it, and fill the ports it needs; nothing is registered by hand.
 """
 
 import abc
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.attention import AttentionSite, Target, require_visible, resolve
-from bayesticket.errors import BayesticketError, refuse
-from bayesticket.interventions.schedule import Schedule, Strength
+from bayesticket.attention import AttentionSite, Target, require_visible
+from bayesticket.errors import refuse, refuse_case
+from bayesticket.interventions.context import Context
+from bayesticket.interventions.live import Live, initial_state
+from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.model import HookedTransformer, NamedHook, visible_from
-from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask, Examples
-
-if TYPE_CHECKING:
-    from bayesticket.interventions.live import Live
-
-GradientFunction = Callable[[Tensor], Tensor]
-
-
-class Context:
-    """What a recipe acts on: a batch, the model where there is one, and how far training has come.
-
-    Targets are worked out once for the whole batch; `select` then narrows the context to some of its examples.
-    """
-
-    def __init__(self, batch: Examples, model: HookedTransformer | None = None, *, seed: int | None = None):
-        self.batch, self.model, self.seed = batch, model, seed
-        self.parameters: dict[str, Tensor] = dict(model.named_parameters()) if model is not None else {}
-        self.epoch: int | None = None
-        self.step = 0
-        self.draws = 0
-        self._index: Tensor | None = None
-        self._targets: dict[tuple[object, ...], tuple[Target, Tensor]] = {}
-
-    def select(self, index: Tensor | None) -> None:
-        """Narrows the context to some examples of the batch, or widens it again to all of them."""
-        self._index = index
-
-    def replace(self, batch: Examples) -> None:
-        """Puts another batch of the same examples in place of the present one."""
-        self.batch = batch
-        self._targets.clear()
-
-    @property
-    def n_examples(self) -> int:
-        """How many examples the model is to run on."""
-        return len(self.batch) if self._index is None else len(self._index)
-
-    def target(self, target: Target, layer: int, site: AttentionSite) -> Float[Tensor, "n heads T"]:
-        """A target's attention weights on the selected examples, for one layer of a site."""
-        key = (id(target), layer, site.query, site.head)
-        if key not in self._targets:
-            # The target is kept beside its weights, so that its id stays its own.
-            self._targets[key] = (target, resolve(target, self.batch, layer, query=site.query, heads=site.heads))
-        weights = self._targets[key][1]
-        return weights if self._index is None or len(weights) == 1 else weights[self._index]
-
-    def value(self, strength: Strength, field: str) -> float:
-        """A strength at the current epoch."""
-        if not isinstance(strength, Schedule):
-            return strength
-        if self.epoch is None:
-            raise BayesticketError(
-                f"{field}: got a schedule, but no epoch; accepted: `live = recipe.attach(…)` with `live.epoch` set in "
-                f"every epoch, or a plain number"
-            )
-        return strength.at(self.epoch)
-
-    def generator(self, purpose: str) -> torch.Generator:
-        """A new random stream, a function of the seed, the step, and how many the step's penalty has asked for."""
-        self.draws += 1
-        if self.seed is None:  # in a loop of the user's own, torch's generator decides, as it does for all else there
-            self.seed = int(torch.randint(2**62, ()))
-        return seeded_generator(self.seed, f"{purpose}, step {self.step}, draw {self.draws}", self.batch.tokens.device)
 
 
 class Intervention(Spec, abc.ABC):
@@ -95,6 +34,10 @@ class Intervention(Spec, abc.ABC):
 
     replaces: Literal["nothing", "row", "pattern"] = "nothing"
     """Whether the edits replace an attention pattern, at their query or at every one; two cannot replace the same."""
+
+    def init(self, context: Context) -> Mapping[str, Tensor]:
+        """Tensors of state, by name; `context.state` holds them from then on, and checkpoints keep them to the bit."""
+        return {}
 
     def edits(self, context: Context) -> list[NamedHook]:
         """Hooks that change activations."""
@@ -108,8 +51,8 @@ class Intervention(Spec, abc.ABC):
         """A term to add to the loss."""
         return None
 
-    def gradients(self, context: Context) -> Mapping[str, GradientFunction]:
-        """Functions to apply to the gradients of parameters, by name."""
+    def gradients(self, context: Context, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """New gradients by parameter name, from those of all parameters; what is left out stays as it is."""
         return {}
 
     def project(self, context: Context) -> None:
@@ -127,6 +70,10 @@ class Intervention(Spec, abc.ABC):
         """The interventions this one consists of."""
         return (self,)
 
+    def fills(self, port: Literal["init", "edits", "penalty", "gradients", "project"]) -> bool:
+        """Whether the intervention does anything at a port."""
+        return getattr(type(self), port) is not getattr(Intervention, port)
+
     def __add__(self, other: "Intervention | None") -> "Recipe":
         return Recipe((*self.parts, *as_recipe(other).parts))
 
@@ -141,15 +88,18 @@ class Intervention(Spec, abc.ABC):
         """
         context = Context(as_examples(batch))
         require_one_replacement(self.parts, context.batch.n_positions)
-        return [hook for part in self.parts for hook in part.edits(context)]
+        hooks = []
+        for part in self.parts:
+            own = context.with_own_state()
+            own.state = initial_state(part, own)
+            hooks += part.edits(own)
+        return hooks
 
     def attach(self, model: HookedTransformer, batch: Examples, *, seed: int | None = None) -> "Live":
         """Puts the intervention to work in a training loop of one's own; see `Live`.
 
         `seed` decides the noise of interventions that draw any; without one, torch's own generator does.
         """
-        from bayesticket.interventions.live import Live
-
         return Live(self, model, batch, seed=seed)
 
 
@@ -223,26 +173,7 @@ def check_target(intervention: AttentionIntervention, target: Target, context: C
     for layer in intervention.layers:
         weights = context.target(target, layer, intervention)
         if weights.shape[1] not in (1, n_heads):
-            raise refuse(field, f"{weights.shape[1]} heads", f"1 or {n_heads} heads")
+            raise refuse_case(field, f"{weights.shape[1]} heads", f"1 or {n_heads} heads")
         require_visible(
             weights, visible_from(context.model, layer, context.batch.n_positions, intervention.query), field
         )
-
-
-def require_one_replacement(parts: tuple[Intervention, ...], n_positions: int | None = None) -> None:
-    """Refuses parts that replace the same attention; only with the sequences' length are 4 and −1 known to be one."""
-    replaced: list[tuple[str, int, int | None, int | None]] = []
-    for part in parts:
-        if part.replaces == "nothing" or not isinstance(part, AttentionIntervention):
-            continue
-        query = None if part.replaces == "pattern" else part.query if n_positions is None else part.query % n_positions
-        heads = [None] if part.heads is None else part.heads
-        places = [(type(part).__name__, layer, query, head) for layer in part.layers for head in heads]
-        for name, layer, query, head in places:
-            for other, *place in replaced:
-                if all(None in pair or len(set(pair)) == 1 for pair in zip(place, (layer, query, head), strict=True)):
-                    raise BayesticketError(
-                        f"intervention: got {other} and {name}, which both replace the pattern of layer {layer}; "
-                        f"accepted: one of them for each head"
-                    )
-        replaced += places

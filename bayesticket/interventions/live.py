@@ -1,27 +1,32 @@
 """A recipe at work: bound to one model and one batch, in any training loop."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, require_integer
-from bayesticket.interventions.base import Context, Intervention, as_recipe, require_one_replacement
+from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
+from bayesticket.interventions.context import Context
+from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.model import HookedTransformer, HookPoint, NamedHook, mounted, require_firing
 from bayesticket.specs import snake_case
 from bayesticket.tasks import Examples, require_informative_rows, require_seed
+
+if TYPE_CHECKING:
+    from bayesticket.interventions.base import Intervention
 
 
 class Live:
     """A recipe bound to a model and a batch; a context manager that mounts its hooks and takes them off again.
 
-    Inside the context the model runs with the recipe's edits. `penalty()` is what to add to the loss after a forward
-    pass, `project()` what to call after an optimiser step. Entering for the first time projects the weights once.
-    Recipes with schedules need `live.epoch` set in every epoch; with minibatches, `live.select(index)` says on which
-    examples of the batch the model runs next.
+    Inside the context the model runs with the recipe's edits. Add `penalty()` to the loss after a forward pass; call
+    `gradients()` after `backward()`, which only recipes that change gradients need; and call `project()` after an
+    optimiser step. Entering for the first time projects the weights once. Recipes with schedules need `live.epoch` set
+    in every epoch; with minibatches, `live.select(index)` says on which examples the model runs next.
 
     >>> import torch.nn.functional as F
     >>> from bayesticket.interventions import KLPrior, NormMatch
@@ -33,28 +38,33 @@ class Live:
     >>> recipe = KLPrior(strength=1.0) + NormMatch(radius=3.0)
     >>> with recipe.attach(model, train) as live:
     ...     loss = F.cross_entropy(model(train.tokens)[:, -1], train.targets) + live.penalty()
-    ...     loss.backward(); optimiser.step(); optimiser.zero_grad(); live.project()
+    ...     loss.backward(); live.gradients(); optimiser.step(); optimiser.zero_grad(); live.project()
     """
 
-    def __init__(self, recipe: Intervention, model: HookedTransformer, batch: Examples, *, seed: int | None = None):
+    def __init__(self, recipe: "Intervention", model: HookedTransformer, batch: Examples, *, seed: int | None = None):
+        if not hasattr(recipe, "parts"):
+            raise refuse("recipe", recipe, "an Intervention, or several joined by +")
         require_readable(model, batch)
         if seed is not None:
             require_seed(seed)
-        self.parts = as_recipe(recipe).parts
+        self.parts = recipe.parts
         require_one_replacement(self.parts, batch.n_positions)
         self.model = model
         self.context = Context(batch, model, seed=seed)
+        self.contexts = [self.context.with_own_state() for _ in self.parts]
+        self.changes_gradients = any(part.fills("gradients") for part in self.parts)
         self._names = term_names(self.parts)
         # What is read with gradients on is kept apart, so that a look without them in between takes nothing away.
         self._read: dict[bool, list[dict[str, Tensor]]] = {mode: [{} for _ in self.parts] for mode in (True, False)}
         self._stack: ExitStack | None = None
-        self._projected = False
-        for part in self.parts:
-            part.check(self.context)
+        self._projected = self._gradients_changed = False
+        for part, context in zip(self.parts, self.contexts, strict=True):
+            part.check(context)
+            context.state = initial_state(part, context)
         self.edits: list[NamedHook] = []
         self.hooks: list[NamedHook] = []
-        for place, part in enumerate(self.parts):
-            edits = part.edits(self.context)
+        for place, (part, context) in enumerate(zip(self.parts, self.contexts, strict=True)):
+            edits = part.edits(context)
             self.edits += edits
             # A part reads what the parts to its left have made of an activation.
             self.hooks += [*edits, *((name, self._reader(place)) for name in part.reads())]
@@ -96,10 +106,6 @@ class Live:
             raise BayesticketError("attach: this recipe is already at work; leave its context first")
         with ExitStack() as stack:
             stack.enter_context(mounted(self.model, self.hooks))
-            for part in self.parts:
-                for name, function in part.gradients(self.context).items():
-                    if (parameter := self.context.parameters[name]).requires_grad:
-                        stack.callback(parameter.register_hook(function).remove)
             if not self._projected:
                 self._project()
             self._stack = stack.pop_all()
@@ -117,10 +123,11 @@ class Live:
     def penalties(self) -> dict[str, Float[Tensor, ""]]:
         """The terms to add to the loss, by name, from the last forward pass."""
         terms = {}
-        self.context.draws = 0
-        for name, part, read in zip(self._names, self.parts, self._read[torch.is_grad_enabled()], strict=True):
+        self.context.begin_penalties()
+        reads = self._read[torch.is_grad_enabled()]
+        for name, part, context, read in zip(self._names, self.parts, self.contexts, reads, strict=True):
             ordered = {hook: self._activation(hook, read, part) for hook in part.reads()}
-            term = part.penalty(self.context, ordered)
+            term = part.penalty(context, ordered)
             if term is not None:
                 terms[name] = term
         return terms
@@ -130,19 +137,62 @@ class Live:
         terms = self.penalties()
         return torch.stack(list(terms.values())).sum() if terms else next(self.model.parameters()).new_zeros(())
 
+    def gradients(self) -> None:
+        """Lets the recipe change the gradients; call it after `backward()`, before clipping and the optimiser step."""
+        self._gradients_changed = True
+        parameters = self.context.parameters
+        with torch.no_grad():
+            for part, context in zip(self.parts, self.contexts, strict=True):
+                if part.fills("gradients"):
+                    before = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+                    for name, gradient in part.gradients(context, before).items():
+                        require_gradient(part, name, gradient, before)
+                        parameters[name].grad = gradient
+
     def project(self) -> None:
         """Applies the recipe's projections; call it after every optimiser step."""
+        if self.changes_gradients and not self._gradients_changed:
+            part = next(part for part in self.parts if part.fills("gradients"))
+            raise BayesticketError(
+                f"project: {type(part).__name__} changes gradients, and live.gradients() was not called in this step; "
+                "accepted: live.gradients() between backward() and the optimiser step"
+            )
+        self._gradients_changed = False
         self._project()
         self.context.step += 1
 
     def _project(self) -> None:
         self._projected = True
-        projecting = [part for part in self.parts if type(part).project is not Intervention.project]
-        # A second sweep where there are several: a later one may have undone what an earlier one had set up.
-        for part in projecting * (2 if len(projecting) > 1 else 1):
-            part.project(self.context)
+        pairs = zip(self.parts, self.contexts, strict=True)
+        projecting = [(part, context) for part, context in pairs if part.fills("project")]
+        # A second pass where there are several: a later one may have undone what an earlier one had set up.
+        for part, context in projecting * (2 if len(projecting) > 1 else 1):
+            part.project(context)
 
-    def _activation(self, hook: str, read: dict[str, Tensor], part: Intervention) -> Tensor:
+    def state(self) -> dict[str, Tensor]:
+        """Copies the state of all parts, as tensors named `<part>/<name>`."""
+        return {
+            f"{part}/{name}": tensor.detach().clone()
+            for part, context in zip(self._names, self.contexts, strict=True)
+            for name, tensor in context.state.items()
+        }
+
+    def restore_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Puts back what `state` copied."""
+        if difference := sorted(set(self.state()) ^ set(tensors)):
+            raise refuse("state", difference, "exactly the tensors of the recipe's state")
+        for part, context in zip(self._names, self.contexts, strict=True):
+            for name, tensor in context.state.items():
+                context.state[name] = tensors[f"{part}/{name}"].to(tensor.device, copy=True)
+
+    def share_state_of(self, other: "Live") -> None:
+        """Uses the state of another recipe's parts, where they are the same."""
+        for part, context in zip(self.parts, self.contexts, strict=True):
+            for theirs, state in zip(other.parts, (each.state for each in other.contexts), strict=True):
+                if part is theirs:
+                    context.state = state
+
+    def _activation(self, hook: str, read: dict[str, Tensor], part: "Intervention") -> Tensor:
         if hook not in read:
             raise BayesticketError(
                 f"penalty: {type(part).__name__} reads {hook}, and the model has not run since attach; "
@@ -154,6 +204,28 @@ class Live:
                 f"the batch that was attached"
             )
         return read[hook]
+
+
+def initial_state(part: "Intervention", context: Context) -> dict[str, Tensor]:
+    """The state that a part of a recipe begins with; raises unless it is tensors by name."""
+    state = part.init(context)
+    if not isinstance(state, Mapping):
+        raise refuse(f"{type(part).__name__}.init", state, "a mapping from names to tensors")
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise refuse(f"{type(part).__name__}.init", {name: tensor}, "a mapping from names to tensors")
+    return dict(state)
+
+
+def require_gradient(part: "Intervention", name: str, gradient: object, before: Mapping[str, Tensor]) -> None:
+    """Raises unless an intervention gives a gradient for a parameter that has one, in its shape and dtype."""
+    field = f"{type(part).__name__}.gradients"
+    if name not in before:
+        raise refuse_name(field, name, before)
+    if not isinstance(gradient, Tensor) or (gradient.shape, gradient.dtype) != (before[name].shape, before[name].dtype):
+        given = gradient if not isinstance(gradient, Tensor) else f"{gradient.dtype} {tuple(gradient.shape)}"
+        accepted = f"a tensor of {before[name].dtype} and shape {tuple(before[name].shape)}"
+        raise refuse(f"{field}[{name!r}]", given, accepted)
 
 
 def require_readable(model: object, batch: object) -> None:
@@ -180,7 +252,7 @@ def reader(into: dict[str, Tensor]):
     return read
 
 
-def term_names(parts: Iterable[Intervention]) -> list[str]:
+def term_names(parts: Iterable["Intervention"]) -> list[str]:
     """Names for the parts of a recipe, numbered where a kind occurs twice.
 
     >>> from bayesticket.interventions import KLPrior, QKPenalty

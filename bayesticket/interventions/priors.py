@@ -11,10 +11,10 @@ from bayesticket.attention import Target, as_target, require_places
 from bayesticket.errors import refuse, refuse_name
 from bayesticket.interventions.base import (
     AttentionIntervention,
-    Context,
     Intervention,
     check_target,
 )
+from bayesticket.interventions.context import Context
 from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import require_layer, routing_parameters, scores_name, visible_from
 from bayesticket.specs import spec
@@ -178,7 +178,7 @@ class GradientNoise(Intervention):
     fraction: Strength = 1.0
 
     def __post_init__(self):
-        if not isinstance(self.like, AttentionIntervention) or type(self.like).penalty is Intervention.penalty:
+        if not isinstance(self.like, AttentionIntervention) or not self.like.fills("penalty"):
             raise refuse("like", self.like, "a prior on attention, such as KLPrior(strength=1.0)")
         require_strength("fraction", self.fraction)
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
-from bayesticket.interventions.base import Context, GradientFunction, Intervention
+from bayesticket.interventions.base import Intervention
+from bayesticket.interventions.context import Context
 from bayesticket.model import is_mlp
 from bayesticket.specs import spec
 
@@ -99,9 +100,10 @@ class TicketMask(Intervention):
                 )
         object.__setattr__(self, "masks", {name: mask.clone() for name, mask in self.masks.items()})
 
-    def gradients(self, context: Context) -> Mapping[str, GradientFunction]:
-        """Masks the gradients."""
-        return {name: self._masking(mask, context) for name, mask in self.masks.items()}
+    def gradients(self, context: Context, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The gradients of pruned weights set to zero."""
+        known = [name for name in self.masks if name in gradients]
+        return {name: gradients[name] * self.masks[name].to(gradients[name].device) for name in known}
 
     def project(self, context: Context) -> None:
         """Sets the pruned weights to zero."""
@@ -114,8 +116,3 @@ class TicketMask(Intervention):
                 raise refuse_name("masks", name, context.parameters)
             if mask.shape != (shape := context.parameters[name].shape):
                 raise refuse(f"masks[{name!r}]", f"shape {tuple(mask.shape)}", f"shape {tuple(shape)}")
-
-    @staticmethod
-    def _masking(mask: Tensor, context: Context) -> GradientFunction:
-        mask = mask.to(context.batch.tokens.device)
-        return lambda gradient: gradient * mask

@@ -1,40 +1,26 @@
-"""Measures: what can be read off a model, during training or alone. See `base` for how to add one."""
+"""Measures: what can be read off a model and a batch, during training or alone.
 
-from bayesticket.measures.base import (
-    AttentionMeasure,
-    Half,
-    Measure,
-    Observation,
-    Observer,
-    OptimizerStep,
-    measure,
-    run_forward,
-)
-from bayesticket.measures.capacity import (
-    ClassMargin,
-    EffectiveRank,
-    InteractionNorm,
-    MLPNorm,
-    NormalizedMLPLoss,
-    NormCondition,
-    ScoreVariance,
-    WeightNorms,
-)
+Here stand the measures, the names of their columns, and the one way to mount hooks, run a model and observe it. A
+measure reads; it changes neither model nor batch. See `base` for how to add one.
+"""
+
+from bayesticket.measures.attention import AttentionEntropy, KLToOracle, KLToTarget, ScoreVariance
+from bayesticket.measures.base import AttentionMeasure, Measure, Observation, OptimizerStep
+from bayesticket.measures.columns import Column, Half, Measured
+from bayesticket.measures.condition import StructuralCondition
 from bayesticket.measures.contraction import Contraction
 from bayesticket.measures.explaining import ExplainingAway, LipschitzBounds
-from bayesticket.measures.fourier import ExcludedLoss, FourierGini, FrequencyShares, KeyFrequencyCount, RestrictedLoss
+from bayesticket.measures.frequency_losses import ExcludedLoss, RestrictedLoss
 from bayesticket.measures.gradients import AttentionGradient
+from bayesticket.measures.margins import ClassMargin, class_margins
+from bayesticket.measures.masses import DistributedMass, InformativeMass, InformativeMassByPosition
+from bayesticket.measures.normalized import NormalizedMLPLoss
+from bayesticket.measures.norms import InteractionNorm, MLPNorm, NormCondition, WeightNorms
+from bayesticket.measures.observe import Observed, Observer, attention_of, measure, observe, run_forward
 from bayesticket.measures.performance import Accuracy, Loss
-from bayesticket.measures.structure import (
-    AttentionEntropy,
-    DistributedMass,
-    InformativeMass,
-    InformativeMassByPosition,
-    KLToOracle,
-    KLToTarget,
-    SeparabilityMargin,
-    StructuralCondition,
-)
+from bayesticket.measures.rank import EffectiveRank, effective_rank
+from bayesticket.measures.separability import SeparabilityMargin
+from bayesticket.measures.spectrum import FourierGini, FrequencyShares, KeyFrequencyCount, key_frequencies
 
 DEFAULT_MEASURES: tuple[Measure, ...] = (
     Loss(),
@@ -54,6 +40,7 @@ __all__ = [
     "AttentionGradient",
     "AttentionMeasure",
     "ClassMargin",
+    "Column",
     "Contraction",
     "DistributedMass",
     "EffectiveRank",
@@ -72,9 +59,11 @@ __all__ = [
     "Loss",
     "MLPNorm",
     "Measure",
+    "Measured",
     "NormCondition",
     "NormalizedMLPLoss",
     "Observation",
+    "Observed",
     "Observer",
     "OptimizerStep",
     "RestrictedLoss",
@@ -82,6 +71,11 @@ __all__ = [
     "SeparabilityMargin",
     "StructuralCondition",
     "WeightNorms",
+    "attention_of",
+    "class_margins",
+    "effective_rank",
+    "key_frequencies",
     "measure",
+    "observe",
     "run_forward",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesticket import theory
 from bayesticket.errors import refuse_name
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
-from bayesticket.model import HookedTransformer, is_hidden_matrix, is_mlp
+from bayesticket.model import HookedTransformer, is_mlp
 from bayesticket.specs import spec
 
 
@@ -26,8 +26,9 @@ class Contraction(Measure):
     it holds, is far from saying what happens. Costs two copies of the weights at a recorded step, and their norms.
 
     For the MLP's weights together (`scope="mlp"`) or all weights. In training only: NaN at epoch 0, and elsewhere.
-    Without weight decay rate is 0 and the inequality says nothing: `bound` and `slack` are NaN, as with sgd's momentum,
-    where lr · weight_decay reaches 1, and where β₁² ≥ β₂, so that no AdamW step is too long.
+    `bound` and `slack` are NaN where nothing is promised: without weight decay, where lr · weight_decay reaches 1, and
+    with an optimiser that knows no bound on its step (`Optimizer.direction_bound`), such as SGD with momentum, AdamW
+    with β₁² ≥ β₂, or one of your own that does not say.
     """
 
     scope: Literal["mlp", "all"] = "mlp"
@@ -54,35 +55,14 @@ def contraction_of(step: OptimizerStep, scope: Literal["mlp", "all"]) -> list[fl
     before = [step.before[name].double() for name in names]
     after = [step.after[name].double() for name in names]
     square, new_square = (sum(t.square().sum().item() for t in tensors) for tensors in (before, after))
-    rate = step.lr * step.weight_decay
+    rate = step.lr * step.optimizer.weight_decay
     pairs = zip(before, after, strict=True)
     direction = math.sqrt(sum((((1 - rate) * b - a) / step.lr).square().sum().item() for b, a in pairs))
-    bound = direction_bound(step, names, direction)
+    bound = math.nan
+    if 0 < rate < 1:
+        bound = step.optimizer.direction_bound({name: step.before[name] for name in names}, direction)
     slack = math.nan
-    if math.isfinite(bound) and rate > 0:
-        slack = theory.contracted_square(
-            torch.tensor(square).sqrt(), theory.contraction(step.lr, step.weight_decay, bound)
-        )
-        slack = slack.item() / new_square
+    if math.isfinite(bound):
+        promised = theory.contraction(step.lr, step.optimizer.weight_decay, bound)
+        slack = theory.contracted_square(torch.tensor(square).sqrt(), promised).item() / new_square
     return [1 - new_square / square, rate, direction, bound, slack]
-
-
-def direction_bound(step: OptimizerStep, names: list[str], direction: float) -> float:
-    """The largest ‖D‖ that the optimiser allows for these parameters together."""
-    if step.weight_decay == 0 or step.lr * step.weight_decay >= 1:
-        return math.nan
-    if step.optimizer == "sgd":
-        return math.nan if step.momentum else direction
-    squares = [_bound(step, name) ** 2 for name in names]
-    return math.sqrt(sum(squares))
-
-
-def _bound(step: OptimizerStep, name: str) -> float:
-    shape = step.before[name].shape
-    if step.optimizer == "lion":
-        return theory.lion_contraction(step.lr, step.weight_decay, shape).step_bound
-    if step.optimizer == "muon" and is_hidden_matrix(name, step.before[name]):
-        return theory.muon_contraction(step.lr, step.weight_decay, shape).step_bound
-    if not math.isfinite(theory.adam_ratio_bound(step.betas)):
-        return math.nan
-    return theory.adamw_contraction(step.lr, step.weight_decay, shape, step.betas).step_bound

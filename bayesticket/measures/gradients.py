@@ -1,6 +1,7 @@
 """Gradients: how much the task still teaches attention."""
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -27,9 +28,8 @@ class AttentionGradient(AttentionMeasure):
     """Gradient of the task loss in the interaction matrix, `‖∂L_CE/∂M‖_F` with `M = W_Q W_Kᵀ` (Fig. 1, right).
 
     `∂L/∂M = Σ_{n,i} (∂L/∂s_{n,i}) x_q x_{n,i}ᵀ / √d_head`, with x augmented by 1 for the biases, over all heads
-    together: a number. Large while attention is being taught; near zero on the explaining-away plateau. Priors do not
-    count: it is the task's gradient alone. NaN where an intervention edits the stream before attention. Costs half a
-    backward pass.
+    together: a number. Large while the task teaches attention; near zero on the explaining-away plateau. Of the task
+    alone, without priors. NaN where an intervention edits the stream before attention. Costs half a backward pass.
     """
 
     def __post_init__(self):
@@ -38,7 +38,7 @@ class AttentionGradient(AttentionMeasure):
             raise refuse("layer", self.layer, "one layer")
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
-        """The stream into attention, unless it is just the embedding."""
+        """The stream into attention, unless that is the embedding."""
         return () if self._reads_embedding(model) else (residual_name(self.layers[0]),)
 
     def differentiates(self, model: HookedTransformer) -> tuple[str, ...]:
@@ -59,7 +59,8 @@ class AttentionGradient(AttentionMeasure):
         else:
             stream = embed_tokens(model, seen.batch.tokens) if embedded else seen.activations[residual_name(layer)]
             stream = normalize_for_attention(model, stream, layer)
-            query, source = stream[:, self.query], d_scores @ stream
+            query = stream[:, self.query]
+            source = einsum(d_scores, stream, "n head key, n key d_model -> n head d_model")
         query = torch.cat([query, torch.ones_like(query[..., :1])], -1)
         source = torch.cat([source, d_scores.sum(-1, keepdim=True)], -1)
         return theory.interaction_gradient(query, source, attention_scale(model, layer)).norm()

@@ -11,7 +11,7 @@ from bayesticket.specs import spec
 class Loss(Measure):
     """Mean cross-entropy of the task, without penalties, `E[−log p_y]`: a number.
 
-    log of the number of answers is guessing; a test loss above that is being wrong with confidence. Costs nothing
+    Guessing gives log of the number of answers; a test loss above that means confident wrong answers. Costs nothing
     beyond the forward pass.
     """
 

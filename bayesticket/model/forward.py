@@ -234,13 +234,3 @@ def choose_forward(
         raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
     log.warning("using the full forward, because %s", reason)
     return "full"
-
-
-def task_loss(
-    logits: Float[Tensor, "n d_vocab_out"], targets: Int[Tensor, "n"], dtype: torch.dtype | None = None
-) -> Float[Tensor, ""]:
-    """Mean cross-entropy, computed in `dtype`.
-
-    In float32 a cross-entropy near 1e-7 rounds to 0 and has no gradient any more; in float64 it still has.
-    """
-    return F.cross_entropy(logits if dtype is None else logits.to(dtype), targets)

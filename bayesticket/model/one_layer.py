@@ -8,6 +8,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse_case
+from bayesticket.model.hooks import own_hooks
 
 
 def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: int) -> slice:
@@ -96,6 +97,36 @@ def require_single_layer(model: HookedTransformer, field: str) -> None:
             f"a model with {setting}",
             "a plain one-layer model, in which a value depends on its own token alone and the MLP on one z",
         )
+
+
+def bypasses_mlp(model: HookedTransformer) -> bool:
+    """Whether the residual stream leads around the MLP."""
+    architecture = getattr(model, "architecture", None)
+    return architecture is None or architecture.residual
+
+
+def require_relu_layer(model: HookedTransformer, field: str) -> None:
+    """Raises unless a model is one plain layer: softmax attention, a ReLU MLP, no normalisation, no hooks of its own.
+
+    Of such a model `readout_matrices` say what becomes of the pooled value. A missing residual stream is allowed.
+    """
+    require_single_layer(model, field)
+    architecture = getattr(model, "architecture", None)
+    accepted = "one layer with softmax attention, ReLU and no normalisation, which Lemma 5.1 is about"
+    for name, expected in (("normalization_type", None), ("act_fn", "relu")):
+        if (given := getattr(model.cfg, name)) != expected:
+            raise refuse_case(field, f"a model with {name}={given!r}", accepted)
+    if architecture is not None and architecture.attention != "softmax":
+        raise refuse_case(field, f"a model with attention={architecture.attention!r}", accepted)
+    if own_hooks(model) and (architecture is None or architecture.residual):
+        raise refuse_case(field, f"a model with hooks of its own on {own_hooks(model)[0]}", accepted)
+
+
+def readout_matrices(model: HookedTransformer, heads: list[int] | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The matrices between pooled values and logits in a one-layer model: W_O of some heads, W_in, W_out, W_U."""
+    block = model.blocks[0]
+    W_O = block.attn.W_O if heads is None else block.attn.W_O[heads]
+    return W_O, block.mlp.W_in, block.mlp.W_out, model.unembed.W_U
 
 
 def value_table(model: HookedTransformer, n_positions: int) -> Float[Tensor, "T vocab heads d_head"]:

@@ -15,6 +15,7 @@ from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, arm_names, curves_of
 from bayesticket.paper.results import Results, read_results
 from bayesticket.paper.settings import brief, config_of, settings
+from bayesticket.runs import Header
 from bayesticket.specs import JSON
 
 VERDICTS = {
@@ -60,7 +61,7 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
         f"{len(verdicts)} claims: {counts}. Each verdict follows from the rule that stands beside it.",
         "In square brackets are 95% intervals, “open” where the runs leave an end open; after “from” stand the least "
         "and the largest of what the runs gave. A claim by “a control” is not the paper's: it tests one that is.",
-        f"They rest on {len(headers)} different runs, {sum(int(h['epoch']) for h in headers):,} epochs in all.",  # type: ignore[arg-type]
+        f"They rest on {len(headers)} different runs, {sum(h.epoch for h in headers):,} epochs in all.",
     ]
 
 
@@ -151,7 +152,7 @@ def _reached(epochs: pd.Series) -> str:
 
 def _how(results: Sequence[Results]) -> list[Section]:
     headers = _distinct(results)
-    seconds = sum(float(header["seconds"]) for header in headers)  # type: ignore[arg-type]
+    seconds = sum(header.seconds for header in headers)
     times = (
         f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
         f"two at a time that is {seconds / 7200:.2f} hours on two cores, with whatever else ran beside."
@@ -161,8 +162,8 @@ def _how(results: Sequence[Results]) -> list[Section]:
     ]
 
 
-def _distinct(results: Iterable[Results]) -> list[dict[str, JSON]]:
-    found: dict[str, dict[str, JSON]] = {}
+def _distinct(results: Iterable[Results]) -> list[Header]:
+    found: dict[str, Header] = {}
     for result in results:
         found |= result.by_id
     return list(found.values())

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 from bayesticket.errors import BayesticketError, refuse, refuse_case
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.paper.figure import arm_names
-from bayesticket.paper.settings import config_of
-from bayesticket.runs import read_header, require_header
-from bayesticket.specs import JSON, description_id, spec_id
+from bayesticket.runs import Header, RunDirectory
+from bayesticket.specs import description_id, spec_id
 from bayesticket.sweeps import Configs, Record, Runs, assemble
 
 PRECISE = ("train_accuracy", "test_accuracy")
@@ -27,20 +26,20 @@ class Results:
     """The curves of a figure's runs, and how each run was made; weights are not among results."""
 
     runs: Runs
-    headers: dict[tuple[str, int], dict[str, JSON]]
-    """The content of `run.json` of each run, by arm and seed."""
+    headers: dict[tuple[str, int], Header]
+    """What `run.json` says of each run, by arm and seed."""
 
     @property
-    def by_id(self) -> dict[str, dict[str, JSON]]:
+    def by_id(self) -> dict[str, Header]:
         """The headers of the different runs, by the id of their configuration."""
-        return {description_id(header["config"]): header for header in self.headers.values()}
+        return {header.id: header for header in self.headers.values()}
 
 
 def collect(runs: Runs) -> Results:
     """The results of runs that are in a store, with the headers that are there."""
     directory = runs.curves["directory"]
     headers = {
-        (name, seed): read_header(Path(str(directory.sel(intervention=name, seed=seed).item())))
+        (name, seed): RunDirectory(str(directory.sel(intervention=name, seed=seed).item())).header()
         for name in arm_names(runs)
         for seed in runs.seeds
     }
@@ -74,7 +73,7 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
     curves, made = place / f"{name}.parquet", place / f"{name}.json"
     content = pa.Table.from_pandas(table.reset_index().astype({"intervention": "category"}), preserve_index=False)
     write_atomically(curves, lambda file: pq.write_table(content, file, compression="zstd", compression_level=12))
-    listed = [{"arm": arm, "seed": seed, **header} for (arm, seed), header in results.headers.items()]
+    listed = [{"arm": arm, "seed": seed, **header.as_json()} for (arm, seed), header in results.headers.items()]
     text = json.dumps({"runs": listed}, ensure_ascii=False, indent=1)
     write_atomically(made, lambda file: file.write_text(text, encoding="utf-8"))
     return [curves, made]
@@ -86,9 +85,7 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     path = place / f"{name}.json"
     listed = read_json(path)
     with reading(path):
-        headers = {(entry.pop("arm"), entry.pop("seed")): entry for entry in listed["runs"]}
-        for header in headers.values():
-            require_header(header)
+        headers = {(entry["arm"], entry["seed"]): Header.from_json(entry) for entry in listed["runs"]}
     if not headers:
         raise refuse_case(str(path), "no runs", "at least one")
     arms, seeds = (list(dict.fromkeys(key[place] for key in headers)) for place in (0, 1))
@@ -104,13 +101,6 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     return Results(assemble(records), headers)
 
 
-def _record(rows: pd.DataFrame, header: dict) -> Record:
+def _record(rows: pd.DataFrame, header: Header) -> Record:
     curves = rows.drop(columns=["intervention", "seed"]).set_index("epoch").astype("float64")
-    return Record(
-        id=description_id(header["config"]),
-        curves=curves.dropna(axis=1, how="all"),
-        trained=header["epoch"],
-        status=header["status"],
-        seconds=header["seconds"],
-        grok_threshold=float(str(config_of(header)["grok_threshold"])),
-    )
+    return Record(header, curves.dropna(axis=1, how="all"))

@@ -1,12 +1,10 @@
 """The settings of runs, in full and in words; a run's header leaves out those that have their defaults."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from bayesticket.runs import Header
 from bayesticket.specs import JSON, Spec, describe
-
-Header = Mapping[str, JSON]
-"""What `run.json` says of a run."""
 
 
 def full(description: JSON) -> JSON:
@@ -38,7 +36,7 @@ def _default(field: dataclasses.Field) -> object:
 
 def config_of(header: Header) -> dict[str, JSON]:
     """All settings of a run, by name."""
-    config = full(header["config"])
+    config = full(header.config)
     assert isinstance(config, dict)
     return config
 
@@ -48,9 +46,8 @@ def settings(headers: Sequence[Header]) -> list[list[str]]:
     configs = [config_of(header) for header in headers]
     names = [name for name in configs[0] if name not in ("type", "intervention")]
     rows = [[name, _values(config.get(name) for config in configs)] for name in names]
-    made = [made_with for header in headers if isinstance(made_with := header["made_with"], dict)]
-    versions = sorted({name for each in made for name in each})
-    return rows + [[name, _values(each.get(name, "–") for each in made)] for name in versions]
+    versions = sorted({name for header in headers for name in header.made_with})
+    return rows + [[name, _values(header.made_with.get(name, "–") for header in headers)] for name in versions]
 
 
 def _values(given: Iterable[JSON]) -> str:

@@ -1,46 +1,41 @@
-"""Runs: what is trained, the loop that trains it, and the one owner of the files that it leaves."""
+"""Runs: one training run from its configuration to its files.
 
-from bayesticket.runs.config import (
-    TrainConfig,
-)
+A `TrainConfig` says all that a run computes; `Training` is its state between two epochs; `RunDirectory` is the one
+owner of its files; a `Run` is what it leaves. Many runs at once are the business of `sweeps`.
+"""
+
+from bayesticket.runs.config import TrainConfig, configure, option_names
+from bayesticket.runs.directory import COMPLETE, Busy, Header, RunDirectory, Status
 from bayesticket.runs.epochs import first_epoch, settled_epoch
-from bayesticket.runs.run import (
-    COMPLETE,
-    Run,
-    describe_config,
-    read_header,
-    require_header,
-    require_same_run,
-)
-from bayesticket.runs.train import (
-    Interrupted,
-    NonFiniteLoss,
-    NotSaved,
-    Progress,
-    Training,
-    described_hooks,
-    keep_freed_memory,
-    resume,
-    train,
-    train_config,
-)
+from bayesticket.runs.interrupt import Interrupted
+from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
+from bayesticket.runs.prepare import described_hooks
+from bayesticket.runs.progress import Progress
+from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
+from bayesticket.runs.train import CHECKPOINT_EVERY, NotSaved, resume, train, train_config
 
 __all__ = [
+    "CHECKPOINT_EVERY",
     "COMPLETE",
+    "MEMORISED",
+    "Busy",
+    "Header",
     "Interrupted",
     "NonFiniteLoss",
     "NotSaved",
     "Progress",
     "Run",
+    "RunDirectory",
+    "Status",
     "TrainConfig",
     "Training",
+    "configure",
     "describe_config",
     "described_hooks",
     "first_epoch",
     "keep_freed_memory",
-    "read_header",
-    "require_header",
-    "require_same_run",
+    "option_names",
+    "restore_config",
     "resume",
     "settled_epoch",
     "train",

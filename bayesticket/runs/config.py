@@ -1,7 +1,7 @@
-"""Everything that decides what a training run computes, as one comparable and storable object."""
+"""Everything that decides what a training run computes, as one specification."""
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 import torch
@@ -10,11 +10,9 @@ from bayesticket.errors import refuse, refuse_name, require_integer, require_num
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
-from bayesticket.optim import OPTIMIZERS
-from bayesticket.specs import Spec, spec
+from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_optimizer, optimizer_kinds, require_dtype
+from bayesticket.specs import Spec, field_names, spec
 from bayesticket.tasks import AbstractTask, ModularAddition, require_seed
-
-DTYPES = ("float32", "float64")
 
 
 @spec(kw_only=True)
@@ -47,16 +45,10 @@ class TrainConfig(Spec):
     """How many times to go through the training examples."""
     batch_size: int | None = None
     """Examples in one optimiser step; all of them by default, as in the paper."""
-    optimizer: Literal["adamw", "sgd", "muon", "lion"] = "adamw"
-    """Optimiser."""
-    lr: float = 1e-3
-    """Learning rate."""
-    weight_decay: float = 1.0
-    """Weight decay, decoupled except for sgd, on every parameter; it contracts by lr · weight_decay a step."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Averaging of AdamW, Muon and Lion."""
-    momentum: float = 0.0
-    """Momentum of sgd."""
+    optimizer: Optimizer = field(default_factory=AdamW)
+    """The optimiser, as "Muon(lr=0.02)", or a word, as "adamw"; its learning rate is reached after the warm-up."""
+    loss: LossFunction = field(default_factory=CrossEntropy)
+    """What is minimised beside penalties, as "CrossEntropy(dtype='float64')" or "StableMax()"."""
     warmup: int = 10
     """Epochs over which the learning rate rises to its value."""
     max_grad_norm: float | None = 1.0
@@ -73,15 +65,13 @@ class TrainConfig(Spec):
     """"cpu", "cuda", …; "auto" takes a GPU where there is one."""
     dtype: Literal["float32", "float64"] | None = None
     """Precision of the model; by default float32, and for a HookedTransformer that is given its own."""
-    loss_dtype: Literal["float32", "float64"] | None = None
-    """Precision of the loss; that of the model by default. A float32 loss stops giving gradient near 1e-7."""
 
     def __post_init__(self):
         object.__setattr__(self, "intervention", as_recipe(self.intervention))
-        for name, accepted in (("measures", "a sequence of Measure objects"), ("betas", "two numbers")):
-            if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
-                raise refuse(name, given, accepted)
-            object.__setattr__(self, name, tuple(given))
+        object.__setattr__(self, "optimizer", as_optimizer(self.optimizer))
+        if isinstance(self.measures, str) or not isinstance(self.measures, Iterable):
+            raise refuse("measures", self.measures, "a sequence of Measure objects")
+        object.__setattr__(self, "measures", tuple(self.measures))
         self._check_kinds()
         self._check_numbers()
 
@@ -93,12 +83,11 @@ class TrainConfig(Spec):
         for measure in self.measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as AttentionEntropy()")
-        for name, names in (("optimizer", OPTIMIZERS), ("forward", FORWARDS)):
-            if getattr(self, name) not in names:
-                raise refuse_name(name, getattr(self, name), names)
-        for name in ("dtype", "loss_dtype"):
-            if (given := getattr(self, name)) is not None and given not in DTYPES:
-                raise refuse_name(name, given, DTYPES)
+        if not isinstance(self.loss, LossFunction):
+            raise refuse("loss", self.loss, "a loss, such as CrossEntropy()")
+        if self.forward not in FORWARDS:
+            raise refuse_name("forward", self.forward, FORWARDS)
+        require_dtype("dtype", self.dtype)
         self._check_device()
 
     def _check_device(self) -> None:
@@ -121,17 +110,8 @@ class TrainConfig(Spec):
         for seed in (self.seed, *map(self.seed_of, ("init", "split", "batch"))):
             require_seed(seed)
         require_number("train_fraction", self.train_fraction, above=0.0, below=1.0)
-        require_number("lr", self.lr, above=0.0)
-        require_number("weight_decay", self.weight_decay, least=0.0)
-        require_number("momentum", self.momentum, least=0.0, below=1.0)
-        if len(self.betas) != 2:
-            raise refuse("betas", self.betas, "two numbers")
-        for beta in self.betas:
-            require_number("betas", beta, least=0.0, below=1.0)
         if self.max_grad_norm is not None:
             require_number("max_grad_norm", self.max_grad_norm, above=0.0)
-        if self.momentum and self.optimizer != "sgd":
-            raise refuse("momentum", self.momentum, f"0, since {self.optimizer} averages by its betas")
         require_number("grok_threshold", self.grok_threshold, above=0.0)
 
     def seed_of(self, purpose: Literal["init", "split", "batch"]) -> int:
@@ -145,3 +125,32 @@ def resolve_device(device: str) -> str:
     if device != "auto":
         return device
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def configure(base: TrainConfig | None = None, /, **options: object) -> TrainConfig:
+    """A configuration from the options of `train`: fields of `TrainConfig`, and settings of its optimiser.
+
+    They replace those of `base`, by default the paper's configuration. Settings of the optimiser that are None are left
+    as they are, and so are `optimizer`, `loss` and `model`.
+
+    >>> configure(seed=3, optimizer="muon", lr=0.02)
+    TrainConfig(seed=3, optimizer=Muon(lr=0.02))
+    >>> configure(configure(lr=0.02), weight_decay=0.1).optimizer
+    AdamW(lr=0.02, weight_decay=0.1)
+    """
+    base = base or TrainConfig()
+    fields = field_names(TrainConfig)
+    for name in options:
+        if name not in option_names():
+            raise refuse_name("option", name, option_names())
+    own = {name: options[name] for name in options if name not in fields}
+    unset = [name for name in ("optimizer", "loss", "model") if options.get(name) is None]
+    given = {name: value for name, value in options.items() if name in fields and name not in unset}
+    optimizer = as_optimizer(given.pop("optimizer", base.optimizer), **own)
+    return replace(base, optimizer=optimizer, **given)  # type: ignore[arg-type]
+
+
+def option_names() -> list[str]:
+    """The options of `train`: the fields of `TrainConfig`, and the settings of optimisers."""
+    settings = {name for kind in optimizer_kinds().values() for name in field_names(kind)}
+    return [*field_names(TrainConfig), *sorted(settings - set(field_names(TrainConfig)))]

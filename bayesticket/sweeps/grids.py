@@ -8,8 +8,7 @@ import numpy as np
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
 from bayesticket.interventions import Intervention, as_recipe
-from bayesticket.runs import TrainConfig
-from bayesticket.specs import field_names
+from bayesticket.runs import TrainConfig, configure, option_names
 from bayesticket.sweeps.dataset import Label
 from bayesticket.tasks import AbstractTask
 
@@ -99,14 +98,8 @@ def _is_label(given: object) -> bool:
     return isinstance(given, str | int | float) and not isinstance(given, bool) and given == given  # NaN is none
 
 
-def option_names() -> list[str]:
-    """The options that a run can be given, and along which runs can differ."""
-    return field_names(TrainConfig)
-
-
 def configured(**options: object) -> TrainConfig:
-    """A configuration of these options of `train`, where None is no intervention, and the default model."""
-    given = {name: value for name, value in options.items() if (name, value) != ("model", None)}
-    if "intervention" in given:
-        given["intervention"] = as_recipe(given["intervention"])  # type: ignore[arg-type]
-    return TrainConfig(**given)  # type: ignore[arg-type]
+    """A configuration of these options of `train`, where None is no intervention."""
+    if "intervention" in options:
+        options["intervention"] = as_recipe(options["intervention"])
+    return configure(**options)

@@ -1,6 +1,7 @@
-"""A process that trains one job after another, and does not outlive its parent.
+"""The worker process of a sweep: it trains one job after another, and ends when its parent process ends.
 
-Nothing heavy is imported above, so that it looks after itself long before it can train.
+This module imports nothing heavy, so that a new process handles signals and watches its parent before it has imported
+torch, which takes seconds.
 """
 
 import contextlib
@@ -11,47 +12,50 @@ import threading
 import time
 from multiprocessing.connection import Connection, wait
 
-LEAVING, _AT_WORK = threading.Event(), threading.Event()
-LEAVE_WITHIN = 5.0
-"""Seconds that a process whose parent has died has for a last checkpoint."""
-LEFT = 75
-"""Exit code of a process that was told to leave."""
+TERMINATING = threading.Event()
+"""Set when this process is to stop training and exit; training checks it after every epoch."""
+_TRAINING = threading.Event()
+CHECKPOINT_GRACE = 5.0
+"""Seconds that a process has for a last checkpoint after its parent has died; then it exits in any case."""
+EXIT_TERMINATED = 75
+"""Exit code of a process that was terminated from outside, and did not fail by itself."""
 READY = "ready"
-"""What a process says before its first job."""
+"""The message that a process sends when it has imported everything and can train its first job."""
 
 
 def serve(connection: Connection) -> None:
-    """Trains the pickled jobs that it is sent, and answers with what came of them, until it is sent None.
+    """Trains the pickled jobs that arrive on a connection, and sends back their outcomes, until it receives None.
 
-    Ctrl-C, which a terminal sends to all, is its parent's to decide about. On SIGTERM, and when its parent has died,
-    it leaves, with a checkpoint.
+    Ctrl-C is ignored: a terminal sends it to all processes, and the parent decides what to do. On SIGTERM, and when the
+    parent has died, the process writes a checkpoint and exits.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: _leave())
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda number, frame: _terminate())
+    threading.Thread(target=_terminate_with_parent, daemon=True).start()
     from bayesticket.sweeps.worker import train_pickled
 
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError):  # the parent has died or closed the connection
         connection.send(READY)
-        while (sent := connection.recv()) is not None:
-            _AT_WORK.set()
-            outcome = train_pickled(*sent)
-            _AT_WORK.clear()
-            if LEAVING.is_set():
-                os._exit(LEFT)
+        while (message := connection.recv()) is not None:
+            _TRAINING.set()
+            outcome = train_pickled(*message)
+            _TRAINING.clear()
+            if TERMINATING.is_set():
+                os._exit(EXIT_TERMINATED)
             connection.send(outcome)
 
 
-def _leave() -> None:
-    LEAVING.set()
-    if not _AT_WORK.is_set():
-        os._exit(LEFT)
+def _terminate() -> None:
+    """Exits: at once if nothing is being trained, and otherwise once training has stopped."""
+    TERMINATING.set()
+    if not _TRAINING.is_set():
+        os._exit(EXIT_TERMINATED)
 
 
-def _leave_with_parent() -> None:
+def _terminate_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
-    _leave()
-    time.sleep(LEAVE_WITHIN)
-    os._exit(LEFT)
+    _terminate()
+    time.sleep(CHECKPOINT_GRACE)
+    os._exit(EXIT_TERMINATED)

@@ -12,11 +12,11 @@ import numpy as np
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention
-from bayesticket.runs import COMPLETE, Run, TrainConfig, Training, describe_config, read_header, require_same_run
+from bayesticket.runs import RunDirectory, TrainConfig, Training
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
 from bayesticket.sweeps.grids import Grid, grid
-from bayesticket.sweeps.pool import failures, require_manner, train_jobs
+from bayesticket.sweeps.pool import failures, require_execution, train_jobs
 from bayesticket.sweeps.worker import Job
 from bayesticket.tasks import AbstractTask
 
@@ -140,7 +140,7 @@ def train_missing(
 ) -> None:
     """Trains the configurations that are not complete in the store; one that occurs twice is trained once."""
     _require_configs(configs, axes)
-    require_manner(executor, workers, progress)
+    require_execution(executor, workers, progress)
     require_integer("checkpoint_every", checkpoint_every, least=1)
     directory = _absolute(store)
     places = {key: directory / spec_id(config) for key, config in configs.items()}
@@ -180,26 +180,33 @@ def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str],
     for key, config in configs.items():
         name = spec_id(config)
         try:
-            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name, config)
+            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name)
         except BayesticketError as error:
             raise BayesticketError(f"{_name(key, axes)}: {error}") from error
     return assemble(records, axes)
 
 
-def _load(directory: Path, name: str, config: TrainConfig) -> Record:
-    require_same_run("store", directory, describe_config(config)[0])
-    run = Run.load(directory)
-    return Record(name, run.curves, run.epoch, run.status, run.seconds, config.grok_threshold, directory)
+def _load(directory: Path, name: str) -> Record:
+    stored = RunDirectory(directory)
+    header = stored.header()
+    if header.id != name:
+        raise refuse("store", str(directory), f"the directory of the run {name}; it holds the run {header.id}")
+    if not (header.is_complete or header.status == "failed"):
+        raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
+    return Record(header, stored.curves(), directory)
 
 
 def is_complete(directory: Path, config: TrainConfig) -> bool:
-    """Whether a directory holds this very run, ended, with all its files in order."""
-    if not (directory / "run.json").exists():
-        return False
+    """Whether a directory holds this very run, complete or diverged, with all its files in order."""
+    stored = RunDirectory(directory)
     try:
-        if read_header(directory)["status"] not in (*COMPLETE, "failed"):
+        if not stored.has_run():
             return False
-        return Run.load(directory).description == describe_config(config)[0]
+        header = stored.header()
+        if not (header.is_complete or header.status == "failed") or header.id != spec_id(config):
+            return False
+        stored.tensors(header), stored.weights(), stored.curves()  # which raise if they are damaged
+        return True
     except BayesticketError:  # the worker that trains it reports what is wrong, and sets a damaged run aside
         return False
 

@@ -1,13 +1,6 @@
-"""One training run as a job for any executor: what happens in the process that trains it.
+"""One training run as a job for any executor: what happens in the process that trains it."""
 
-Beside the run's own directory the job keeps a lock, so that no two processes train the same run at once, and a small
-file that says how far it is. Both are gone when the run is complete.
-"""
-
-import contextlib
-import json
 import pickle
-import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -16,22 +9,22 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from filelock import FileLock, Timeout
 
 from bayesticket.errors import BayesticketError
-from bayesticket.files import Unreadable, new_directory, one_line
-from bayesticket.runs import NonFiniteLoss, NotSaved, Run, TrainConfig, read_header, train_config
-from bayesticket.sweeps.process import LEAVING
+from bayesticket.files import Unreadable, one_line
+from bayesticket.runs import Busy, NonFiniteLoss, NotSaved, Run, RunDirectory, TrainConfig, train_config
+from bayesticket.sweeps.process import TERMINATING
+from bayesticket.sweeps.progress import Progress, remove_progress, write_progress
 
-PROGRESS_EVERY = 0.5
-"""Seconds between two words on how far a run is."""
-LOOK_EVERY = 0.1
-"""Seconds between two looks at whether it is to go on, each a question to what may be a distant disk."""
+REPORT_EVERY = 0.5
+"""Seconds between two writes of a run's progress file."""
+POLL_EVERY = 0.1
+"""Seconds between two checks of the alive file, each of which may be a request to a distant file server."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained somewhere else."""
+    """A run to be trained in another process: its name in messages, its configuration, its directory."""
 
     name: str
     config: TrainConfig
@@ -41,7 +34,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended; `notes` are for the user to read."""
+    """How a job ended; `notes` are messages for the user.
+
+    "complete" and "diverged" runs have ended and are saved; "failed" ones raised an error; "busy" ones are locked by
+    another process; "stopped" ones were told to stop and have a checkpoint; "died" ones lost their process.
+    """
 
     kind: Literal["complete", "diverged", "failed", "busy", "stopped", "died"]
     error: str = ""
@@ -49,144 +46,116 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def train_job(job: Job, going: Path, attempt: str = "") -> Outcome:
-    """Trains a run, or continues it, in its store; it is stopped, with a checkpoint, when the file `going` is gone.
+def train_job(
+    job: Job,
+    alive_file: Path,
+    attempt: str = "",
+    *,
+    report_every: float = REPORT_EVERY,
+    poll_every: float = POLL_EVERY,
+) -> Outcome:
+    """Trains a run, or resumes it, in its directory, on one torch thread.
 
-    `attempt` makes each call a call of its own, for executors that take equal arguments for the same work.
+    Training goes on as long as the `alive_file` exists; when it is removed, training stops with a checkpoint.
+    `attempt` differs in every call, because some executors run a call only once if its arguments are the same.
     """
     try:
-        if not going.exists():
+        if not alive_file.exists():
             return Outcome("stopped")
-        job.store.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(beside(job.store, "lock"), timeout=0), _ONE_THREAD:
+        directory = RunDirectory(job.store)
+        with directory.locked():
             try:
-                outcome = _train(job, going)
+                reporter = ProgressReporter(job.store, report_every)
+                return _train(job, directory, reporter, StopCheck(alive_file, poll_every))
             finally:
-                beside(job.store, "progress").unlink(missing_ok=True)
-            if outcome.kind in ("complete", "diverged"):
-                beside(job.store, "lock").unlink(missing_ok=True)
-            return outcome
-    except Timeout:
+                remove_progress(job.store)
+    except Busy:
         return Outcome("busy")
     except Exception as error:
         return _failed(error)
 
 
-def train_pickled(job: bytes, going: Path, attempt: str = "") -> Outcome:
-    """The same for a pickled job, so that one that cannot be unpickled here fails by itself, and breaks no pool."""
+def train_pickled(job: bytes, alive_file: Path, attempt: str = "") -> Outcome:
+    """`train_job` for a pickled job: one that cannot be unpickled here has failed, and its process goes on.
+
+    An executor that unpickles the job itself would break as a whole.
+    """
     try:
         unpickled = pickle.loads(job)
     except Exception as error:
-        said = f"{type(error).__name__}: {one_line(error)}"
-        return Outcome("failed", f"{said}; classes of yours have to be in a module that other processes can import")
-    return train_job(unpickled, going, attempt)
+        message = f"{type(error).__name__}: {one_line(error)}"
+        return Outcome("failed", f"{message}; classes of yours have to be in a module that other processes can import")
+    return train_job(unpickled, alive_file, attempt)
 
 
-def beside(store: Path, kind: Literal["lock", "progress"]) -> Path:
-    """The file beside a run's directory that holds its lock, or says how far it is."""
-    return store.with_name(f".{store.name}.{kind}")
+class ProgressReporter:
+    """Called with each record of a run; writes the run's progress file every `report_every` seconds."""
+
+    def __init__(self, store: Path, report_every: float):
+        self.store, self.report_every = store, report_every
+        self.last_report = -report_every
+
+    def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
+        """Reports a record, if a report is due."""
+        if (now := time.monotonic()) - self.last_report >= self.report_every:
+            self.last_report = now
+            write_progress(self.store, Progress(epoch, record["train_accuracy"], record["test_accuracy"]))
 
 
-def _train(job: Job, going: Path) -> Outcome:
+class StopCheck:
+    """Called after each epoch: True when this process is terminating, or the alive file has been removed."""
+
+    def __init__(self, alive_file: Path, poll_every: float):
+        self.alive_file, self.poll_every = alive_file, poll_every
+        self.last_poll = -poll_every
+
+    def __call__(self) -> bool:
+        """Whether training is to stop."""
+        if (now := time.monotonic()) - self.last_poll >= self.poll_every:
+            self.last_poll = now
+            return TERMINATING.is_set() or not self.alive_file.exists()
+        return TERMINATING.is_set()
+
+
+def _train(job: Job, directory: RunDirectory, reporter: ProgressReporter, stop: StopCheck) -> Outcome:
     notes: list[str] = []
     while True:
         try:
-            if _has_diverged(job.store):
+            if directory.has_failed():
                 Run.load(job.store)
-                return Outcome("diverged", "so it did when it was first trained", notes=tuple(notes))
+                return Outcome("diverged", "as it did when it was first trained", notes=tuple(notes))
             train_config(
                 job.config,
-                store=job.store,
+                store=directory,
                 checkpoint_every=job.checkpoint_every,
-                progress=_Reporter(beside(job.store, "progress")),
-                stop=_Listener(going),
+                progress=reporter,
+                stop=stop,
             )
             return Outcome("complete", notes=tuple(notes))
         except KeyboardInterrupt:
             return Outcome("stopped", notes=tuple(notes))
         except NonFiniteLoss as error:
-            if not _has_diverged(job.store):
+            if not directory.has_failed():
                 return _failed(BayesticketError(f"{error}, but could not be saved"), notes)
             return Outcome("diverged", str(error), notes=tuple(notes))
         except NotSaved as error:
             return _failed(error.__cause__ or error, notes)
         except Unreadable as error:
-            if len(notes) == 3 or not _is_damage(job.store, error):
+            if len(notes) == 3 or not _is_damaged(job.store, error):
                 return _failed(error, notes)
-            notes.append(f"{error}; set aside as {set_aside(job.store)}, and trained again")
+            notes.append(f"{error}; set aside as {directory.set_aside()}, and trained again")
         except Exception as error:
             return _failed(error, notes)
 
 
-def _has_diverged(store: Path) -> bool:
-    return (store / "run.json").exists() and read_header(store)["status"] == "failed"
-
-
 def _failed(error: BaseException, notes: list[str] | None = None) -> Outcome:
-    said = str(error) if isinstance(error, BayesticketError) else f"{type(error).__name__}: {one_line(error)}"
-    return Outcome("failed", said, "".join(traceback.format_exception(error)), tuple(notes or ()))
+    message = str(error) if isinstance(error, BayesticketError) else f"{type(error).__name__}: {one_line(error)}"
+    return Outcome("failed", message, "".join(traceback.format_exception(error)), tuple(notes or ()))
 
 
-def _is_damage(store: Path, error: Unreadable) -> bool:
-    """Whether a file of the store is to blame, and not the system that failed to read it, or a file elsewhere."""
+def _is_damaged(store: Path, error: Unreadable) -> bool:
+    """Whether the error comes from a damaged file of this run: not from the system's failure to read, or elsewhere."""
     cause = error.__cause__
     by_system = isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, FileNotFoundError)
     out_of_memory = isinstance(cause, MemoryError | torch.OutOfMemoryError)
     return str(store) in str(error) and not by_system and not out_of_memory
-
-
-def set_aside(store: Path) -> Path:
-    """Moves the directory of a run that cannot be read out of the way; returns where it is now."""
-    aside = new_directory(store.parent, f"{store.name}.damaged")
-    aside.rmdir()
-    return store.rename(aside)
-
-
-class _Reporter:
-    """Says in a file how far the run is."""
-
-    def __init__(self, path: Path):
-        self.path, self.told = path, -PROGRESS_EVERY
-
-    def __call__(self, epoch: int, record: Mapping[str, float]) -> None:
-        if (now := time.monotonic()) - self.told >= PROGRESS_EVERY:
-            self.told = now
-            said = {"epoch": epoch, **{name: record[name] for name in ("train_accuracy", "test_accuracy")}}
-            with contextlib.suppress(OSError):  # what a full disk cannot hold is not worth stopping for
-                self.path.write_text(json.dumps(said))
-
-
-class _Listener:
-    """Whether the run is to stop."""
-
-    def __init__(self, going: Path):
-        self.going, self.looked = going, -LOOK_EVERY
-
-    def __call__(self) -> bool:
-        if (now := time.monotonic()) - self.looked >= LOOK_EVERY:
-            self.looked = now
-            return LEAVING.is_set() or not self.going.exists()
-        return LEAVING.is_set()
-
-
-class _OneThread:
-    """One thread for torch inside; where several jobs share a process, until the last of them has ended."""
-
-    def __init__(self):
-        self.lock, self.inside, self.before = threading.Lock(), 0, 1
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.inside == 0:
-                self.before = torch.get_num_threads()
-            self.inside += 1
-            torch.set_num_threads(1)  # by each, since a part of it holds for the calling thread alone
-
-    def __exit__(self, *raised: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                torch.set_num_threads(self.before)
-
-
-_ONE_THREAD = _OneThread()

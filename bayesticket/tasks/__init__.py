@@ -1,27 +1,19 @@
 """Tasks: what is learned.
 
-A task makes sequences with targets and says at which positions the answer can be read. To add one, derive a frozen
-dataclass from `AbstractTask`; your own data need only `Task`."""
+A task makes sequences with targets and says at which positions the answer can be read. To add one, derive a class
+from `AbstractTask`; for data of your own `Task` is enough. A task also knows how its sequences are written out as text.
+"""
 
-from bayesticket.tasks.base import (
-    AbstractTask,
-    Examples,
-    Split,
-    Task,
-    require_informative_rows,
-    require_seed,
-    uniform_over,
-)
-from bayesticket.tasks.symbolic import (
-    AbstractSymbolicTask,
-    KOperandAddition,
-    ModularAddition,
-    ModularMultiplication,
-    PermutationComposition,
-    SparseParity,
-)
+from bayesticket.tasks.arithmetic import KOperandAddition, ModularAddition, ModularMultiplication
+from bayesticket.tasks.base import AbstractTask
+from bayesticket.tasks.examples import Examples, Split, require_informative_rows, require_seed, uniform_over
+from bayesticket.tasks.own import Task
+from bayesticket.tasks.parity import SparseParity
+from bayesticket.tasks.permutations import PermutationComposition
+from bayesticket.tasks.symbolic import AbstractExpression, AbstractSymbolicTask
 
 __all__ = [
+    "AbstractExpression",
     "AbstractSymbolicTask",
     "AbstractTask",
     "Examples",

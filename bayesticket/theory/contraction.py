@@ -78,11 +78,16 @@ def muon_contraction(lr: float, weight_decay: float, shape: Sequence[int]) -> Co
     >>> round(muon_contraction(1e-3, 1.0, (64, 256)).step_bound, 2)
     19.24
     """
+    return contraction(lr, weight_decay, muon_step_bound(shape))
+
+
+def muon_step_bound(shape: Sequence[int]) -> float:
+    """The largest direction of a Muon step, D̄; see `muon_contraction`."""
     if len(shape) < 2:
         raise refuse("shape", tuple(shape), "at least two axes, (…, in, out)")
     *heads, n_in, n_out = shape
     stretch = NEWTON_SCHULZ_PEAK * math.sqrt(max(1.0, n_out / n_in))
-    return contraction(lr, weight_decay, stretch * math.sqrt(_size(heads) * min(n_in, n_out)))
+    return stretch * math.sqrt(_size(heads) * min(n_in, n_out))
 
 
 def lion_contraction(lr: float, weight_decay: float, shape: Sequence[int]) -> Contraction:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -172,7 +173,7 @@ def interaction_gradient(
 
     `source[n, h]` is the inner sum `Σ_i ∂L/∂s_{n,h,i} x_{n,i}`.
     """
-    return torch.einsum("nd,nhe->hde", query, source) / scale
+    return einsum(query, source, "n d, n head e -> head d e") / scale
 
 
 def _one_hot(logits: Float[Tensor, "*batch d_vocab"], targets: Int[Tensor, "*batch"]) -> Bool[Tensor, "*batch d_vocab"]:

@@ -10,6 +10,7 @@ attention or normalised linear ReLU attention in the first layer.
 """
 
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -22,7 +23,7 @@ def pool(
     >>> pool(torch.tensor([0.25, 0.75]), torch.eye(2))
     tensor([0.2500, 0.7500])
     """
-    return (pattern.unsqueeze(-2) @ value).squeeze(-2)
+    return einsum(pattern, value, "... key, ... key d_head -> ... d_head")
 
 
 def rescaling(weight: Float[Tensor, "*#batch"], other_weight: Float[Tensor, "*#batch"]) -> Float[Tensor, "*_"]:

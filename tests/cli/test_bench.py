@@ -1,28 +1,41 @@
-"""The benchmark measures what it says; how fast anything is, is not tested here."""
+"""The benchmark measures what its rows say. The speed itself is not tested."""
 
+import contextlib
 import copy
 import functools
 import itertools
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 import torch
+from programs import alive, running, wait_until
 
-from bayesticket.cli import bench
-from bayesticket.cli.bench import BARE, RECORDED, Row, alternate, at_least, at_most, format_table
+from bayesticket.cli.bench import bench, steps
+from bayesticket.cli.bench.contention import two_threads
+from bayesticket.cli.bench.load import busy_machine
+from bayesticket.cli.bench.table import Row, at_least, at_most, format_table
+from bayesticket.cli.bench.timing import BARE, QUICK, RECORDED, Effort, alternate
+from bayesticket.errors import BayesticketError
 from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
 from bayesticket.runs import Training
+from bayesticket.sweeps import backends
 from bayesticket.tasks import ModularAddition
+from bayesticket.threads import torch_threads
 
 SMALL = replace(BARE, task=ModularAddition(p=11), dtype="float64")
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with bench.threads(1):
+    with torch_threads(1):
         yield
 
 
@@ -62,28 +75,14 @@ def test_neither_the_warm_up_nor_a_disturbed_round_counts():
     assert seconds == 2.0
 
 
-def test_threads_are_given_back_also_after_an_error():
-    before = torch.get_num_threads()
-    seen = []
-
-    @bench.threads(before + 1)
-    def fail():
-        seen.append(torch.get_num_threads())
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert [*seen, torch.get_num_threads()] == [before + 1, before]
-
-
 def test_memory_grows_by_what_is_held():
     # In a process of its own, whose peak is not that of earlier tests.
     program = """if True:
         import json, torch
-        from bayesticket.bench import _memory
-        before = _memory("VmRSS")
+        from bayesticket.cli.bench.whole_runs import memory
+        before = memory("VmRSS")
         torch.ones(50_000_000 // 4)
-        print(json.dumps([before, _memory("VmHWM")]))
+        print(json.dumps([before, memory("VmHWM")]))
     """
     output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     before, peak = json.loads(output)
@@ -96,9 +95,9 @@ def test_memory_grows_by_what_is_held():
 def test_the_plain_loop_and_the_library_take_the_same_steps():
     ours = Training(replace(SMALL, record_every=1))
     model = copy.deepcopy(ours.model)
-    optimizer = bench.plain_optimizer(model, ours.config)
+    optimizer = steps.plain_optimizer(model, ours.config)
     for epoch in range(5):
-        loss = bench.plain_step(model, ours.train, optimizer)
+        loss = steps.plain_step(model, ours.train, optimizer)
         ours.take_epoch()
         assert ours.records[epoch]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
         for name, weight in ours.model.named_parameters():
@@ -111,7 +110,7 @@ def test_the_products_are_those_of_the_last_layers(monkeypatch):
     assert n == 3_830
     multiply = torch.mm
     monkeypatch.setattr(torch, "mm", lambda a, b, out: shapes.append((*a.shape, b.shape[1])) or multiply(a, b, out=out))
-    bench.unavoidable_products(training.model, n)()
+    steps.unavoidable_products(training.model, n)()
     expected = []
     for rows, cols in ((64, 256), (256, 64), (64, 113)):
         expected += [(n, rows, cols), (n, cols, rows), (rows, n, cols)]
@@ -123,7 +122,7 @@ def test_the_products_are_the_gradients_of_linear_layers():
     x, d_x = ([torch.randn(30, width, dtype=torch.float64) for width in widths] for _ in range(2))
     weights = [torch.randn(shape, dtype=torch.float64) for shape in itertools.pairwise(widths)]
     d_weights = [torch.empty_like(weight) for weight in weights]
-    bench.multiply_through(weights, x, d_x, d_weights)
+    steps.multiply_through(weights, x, d_x, d_weights)
 
     leaves = [tensor.clone().requires_grad_() for tensor in (x[0], *weights)]
     out = functools.reduce(torch.matmul, leaves)
@@ -140,7 +139,7 @@ def test_bare_steps_record_nothing_that_is_timed_and_recorded_blocks_one_record_
 
 
 def test_measures_beyond_the_default_are_found():
-    kinds = bench.further_measures()
+    kinds = steps.further_measures()
     assert AttentionEntropy in kinds
     assert not set(kinds) & {type(measure) for measure in DEFAULT_MEASURES}
 
@@ -148,25 +147,78 @@ def test_measures_beyond_the_default_are_found():
 @pytest.mark.parametrize("reason", ["needs a field", "refuses the model"])
 def test_a_measure_that_cannot_be_made_is_named_and_skipped(reason, monkeypatch):
     if reason == "needs a field":
-        monkeypatch.setattr(bench, "_required_fields", lambda kind: ["teacher"])
+        monkeypatch.setattr(steps, "required_fields", lambda kind: ["teacher"])
     else:
-        monkeypatch.setattr(AttentionEntropy, "check", lambda *_: (_ for _ in ()).throw(bench.BayesticketError("no")))
-    row = bench.cost_of_measure(bench.QUICK, AttentionEntropy)
+        monkeypatch.setattr(AttentionEntropy, "check", lambda *_: (_ for _ in ()).throw(BayesticketError("no")))
+    row = steps.cost_of_measure(QUICK, AttentionEntropy)
     assert row.name.startswith("AttentionEntropy")
     assert row.value == ("skipped: it has no default teacher" if reason == "needs a field" else "skipped: no")
     assert row.ratio is row.met is None
 
 
-def test_the_quick_bench_has_every_row():
-    rows = bench.bench(quick=True)
+def test_one_and_two_threads_take_turns_and_the_number_before_is_restored(monkeypatch):
+    seen = []
+    take_epoch = Training.take_epoch
+    monkeypatch.setattr(Training, "take_epoch", lambda self: (seen.append(torch.get_num_threads()), take_epoch(self)))
+    effort = Effort(rounds=2, repeats=2, recorded_repeats=1, epochs=1, threads=1)
+    row = two_threads(effort, 5, busy=False)
+    assert seen == [1, 1, 2, 2] * 3
+    assert torch.get_num_threads() == 1
+    assert row.ratio is not None
+
+
+def test_a_busy_machine_is_measured_with_few_steps_and_is_quiet_again_afterwards(monkeypatch):
+    busy, n_steps = [], []
+
+    @contextlib.contextmanager
+    def pretending(n_threads):
+        busy.append(n_threads)
+        yield
+        busy.pop()
+
+    monkeypatch.setattr("bayesticket.cli.bench.contention.busy_machine", pretending)
+    monkeypatch.setattr(Training, "take_epoch", lambda self: n_steps.append(len(busy)))
+    effort = Effort(rounds=50, repeats=50, recorded_repeats=1, epochs=1, threads=1)
+    two_threads(effort, 5, busy=True)
+    assert n_steps == [1] * (2 * 4 * 3)
+    assert busy == []
+
+
+def test_the_process_that_keeps_the_machine_busy_computes_and_ends():
+    with busy_machine(1):
+        (process,) = (psutil.Process(each.pid) for each in multiprocessing.active_children())
+        before = process.cpu_times().user
+        wait_until(lambda: process.cpu_times().user > before)
+    assert not alive(process)
+
+
+def test_the_process_that_keeps_the_machine_busy_ends_when_its_parent_is_killed():
+    with running(keep_busy) as program:
+        wait_until(lambda: len(program.workers()) == 1)
+        workers = program.workers()
+        time.sleep(0.2)
+        os.kill(program.pid, signal.SIGKILL)
+        program.process.join()
+        wait_until(lambda: not any(map(alive, workers)))
+
+
+def keep_busy() -> None:
+    with busy_machine(1, "fork"):
+        time.sleep(1000)
+
+
+def test_the_quick_bench_has_every_row(monkeypatch):
+    monkeypatch.setattr(backends, "START_METHOD", "fork")
+    rows = bench(replace(QUICK, start_method="fork"))
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     for part in (
         *("plain loop", "matrix products", "recording", "KLPrior", "NormMatch", "TicketMask", "side by side", "memory"),
-        *(f"p = {p}," for p in (59, 113, 227)),
+        *(f"p = {p}, {n}" for p, n in ((59, "1,044"), (113, "3,830"), (227, "15,458"))),
         *(f"T = {n}, {kind}" for n in (5, 17, 65) for kind in ("random", "constant")),
         *("1 head", "2 heads", "4 heads"),
-        *(kind.__name__ for kind in bench.further_measures()),
+        *(f"two threads against one, p = {p}, {where}" for p in (23, 113) for where in ("quiet", "busy")),
+        *(kind.__name__ for kind in steps.further_measures()),
     ):
         assert sum(part in name for name in names) == 1, part
     assert all(row.ratio is None or row.ratio > 0 for row in rows)

@@ -448,6 +448,7 @@ def test_a_ticket_trains_as_the_pruned_network():
             for name, mask in masks.items():
                 assert not dict(model.named_parameters())[name][~mask].any()
             F.cross_entropy(model(TRAIN.tokens)[:, -1], TRAIN.targets).backward()
+            live.gradients()
             assert not any(dict(model.named_parameters())[name].grad[~mask].any() for name, mask in masks.items())
             found_norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05).item())
             optimizer.step()

@@ -283,9 +283,10 @@ def test_attaching_leaves_a_model_as_it_was_found(intervention):
     with live:
         live.epoch = 0
         (model(TRAIN.tokens)[:, -1].sum() + live.penalty()).backward()
+        live.gradients()
         live.project()
         model.zero_grad()
-        if any(part.edits(live.context) or part.reads() or part.gradients(live.context) for part in live.parts):
+        if any(part.edits(live.context) or part.reads() for part in live.parts):
             assert state_of(model) != state
     assert state_of(model) == state
     assert same_weights(model, weights) != projects(intervention)
@@ -302,12 +303,12 @@ def test_an_exception_inside_leaves_a_model_as_it_was_found(intervention):
 
 @bt.spec
 class Failing(bt.Intervention):
-    """Fails at the named port when its context is entered."""
+    """Fails at the named port when it is attached, or when its context is entered."""
 
     port: str = "project"
 
-    def gradients(self, context):
-        if self.port == "gradients":
+    def init(self, context):
+        if self.port == "init":
             raise KeyError(self.port)
         return {}
 
@@ -320,7 +321,7 @@ class Failing(bt.Intervention):
             raise KeyError(self.port)
 
 
-@pytest.mark.parametrize("port", ["check", "gradients", "project"])
+@pytest.mark.parametrize("port", ["check", "init", "project"])
 @every_intervention
 def test_entering_that_fails_leaves_a_model_as_it_was_found(intervention, port):
     model = with_users_hooks(a_model())

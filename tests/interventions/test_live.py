@@ -249,6 +249,7 @@ def test_masks_of_frozen_parameters_are_held_without_gradients():
     mask = torch.zeros(16, dtype=torch.bool)
     with bt.TicketMask({"blocks.0.mlp.b_in": mask}).attach(model, TRAIN) as live:
         task_loss(model).backward()
+        live.gradients()
         live.project()
     assert not model.blocks[0].mlp.b_in.any()
 

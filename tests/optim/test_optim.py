@@ -14,14 +14,21 @@ from torch.nn import Parameter
 
 from bayesticket.errors import BayesticketError
 from bayesticket.optim import (
-    OPTIMIZERS,
-    make_optimizer,
+    AdamW,
+    Optimizer,
+    as_optimizer,
+    build_optimizer,
+    newton_schulz,
     optimizer_tensors,
     restore_optimizer,
-    set_learning_rate,
+    scale_learning_rates,
     warmup_factor,
 )
-from bayesticket.optim.optimizers import Lion, Muon, newton_schulz
+from bayesticket.optim.lion import LionOptimizer
+from bayesticket.optim.muon import MuonOptimizer
+from bayesticket.specs import spec
+
+OPTIMIZERS = ("adamw", "sgd", "muon", "lion")
 
 SHAPES = {
     "embed.W_E": (11, 8),
@@ -58,14 +65,14 @@ def take_steps(optimizer: torch.optim.Optimizer, parameters: dict[str, Parameter
 
 
 def build(name: str, parameters: dict[str, Parameter], **changes) -> torch.optim.Optimizer:
-    given = {"lr": 0.03, "weight_decay": 0.5, "betas": (0.9, 0.98), "momentum": 0.8 if name == "sgd" else 0.0}
-    return make_optimizer(name, parameters, **(given | changes))
+    own = {"momentum": 0.8} if name == "sgd" else {"betas": (0.9, 0.98)}
+    return build_optimizer(as_optimizer(name, **({"lr": 0.03, "weight_decay": 0.5} | own | changes)), parameters)
 
 
 def one_step(name: str, weight: Tensor, gradient: Tensor, parameter: str = "W", **changes) -> Tensor:
     parameters = {parameter: Parameter(weight.clone())}
     parameters[parameter].grad = gradient.clone()
-    build(name, parameters, **({"momentum": 0.0} | changes)).step()
+    build(name, parameters, **(({"momentum": 0.0} if name == "sgd" else {}) | changes)).step()
     return parameters[parameter].detach()
 
 
@@ -172,7 +179,7 @@ def test_without_gradient_a_step_is_pure_decay(name, parameter):
     weight = torch.randn(6, 9, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     changes = {"lr": 0.07, "weight_decay": 0.4}
     parameters = {parameter: Parameter(weight.clone())}
-    optimizer = build(name, parameters, momentum=0.0, **changes)
+    optimizer = build(name, parameters, **changes | ({"momentum": 0.0} if name == "sgd" else {}))
     for _ in range(5):
         parameters[parameter].grad = torch.zeros_like(weight)
         optimizer.step()
@@ -251,34 +258,42 @@ def assert_same_bits(one: dict[str, Parameter], other: dict[str, Parameter]) -> 
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
-def with_state_dict(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
+def with_state_dict(old: torch.optim.Optimizer, one: dict, new: torch.optim.Optimizer, other: dict) -> None:
     new.load_state_dict(copy.deepcopy(old.state_dict()))
 
 
-def with_tensors(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> None:
-    restore_optimizer(new, optimizer_tensors(old))
+def with_tensors(old: torch.optim.Optimizer, one: dict, new: torch.optim.Optimizer, other: dict) -> None:
+    restore_optimizer(new, other, optimizer_tensors(old, one))
+
+
+@spec
+class Plain(Optimizer):
+    """An optimiser of the user's, which makes its state at the first gradient."""
+
+    def build(self, parameters):
+        return torch.optim.RMSprop(parameters.values(), lr=self.lr, weight_decay=self.weight_decay, momentum=0.5)
 
 
 @pytest.mark.parametrize("carry", [with_state_dict, with_tensors])
 @pytest.mark.parametrize("done", [0, 5])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*OPTIMIZERS, "plain"])
 def test_a_restored_optimizer_continues_bit_for_bit(
-    name: str,
-    dtype: torch.dtype,
-    done: int,
-    carry: Callable[[torch.optim.Optimizer, torch.optim.Optimizer], None],
+    name: str, dtype: torch.dtype, done: int, carry: Callable[..., None]
 ):
+    def made(parameters):
+        return build_optimizer(Plain(), parameters) if name == "plain" else build(name, parameters)
+
     whole = random_parameters(dtype=dtype)
-    uninterrupted = build(name, whole)
+    uninterrupted = made(whole)
     take_steps(uninterrupted, whole, range(1, 1 + done))
     resumed = {key: Parameter(value.detach().clone()) for key, value in whole.items()}
-    fresh = build(name, resumed)
-    carry(uninterrupted, fresh)
+    fresh = made(resumed)
+    carry(uninterrupted, whole, fresh, resumed)
     take_steps(uninterrupted, whole, range(100, 105))
     take_steps(fresh, resumed, range(100, 105))
     assert_same_bits(whole, resumed)
-    ours, theirs = optimizer_tensors(uninterrupted), optimizer_tensors(fresh)
+    ours, theirs = optimizer_tensors(uninterrupted, whole), optimizer_tensors(fresh, resumed)
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
@@ -303,12 +318,14 @@ def test_state_that_exists_from_the_start_changes_nothing(name, theirs, dtype):
     ],
 )
 def test_the_names_of_the_tensors(name, changes, expected):
-    found = optimizer_tensors(build(name, random_parameters(), **changes))
+    parameters = random_parameters()
+    found = optimizer_tensors(build(name, parameters, **changes), parameters)
     assert found.keys() == {f"{parameter}/{state}" for parameter in SHAPES for state in expected}
 
 
 def test_the_names_of_muon_tell_the_two_kinds_apart():
-    found = optimizer_tensors(build("muon", random_parameters()))
+    parameters = random_parameters()
+    found = optimizer_tensors(build("muon", parameters), parameters)
     assert {
         "blocks.0.attn.W_Q/momentum_buffer",
         "blocks.0.attn.b_Q/exp_avg",
@@ -319,7 +336,7 @@ def test_the_names_of_muon_tell_the_two_kinds_apart():
 def test_the_tensors_are_copies():
     parameters = random_parameters()
     optimizer = build("lion", parameters)
-    before = optimizer_tensors(optimizer)
+    before = optimizer_tensors(optimizer, parameters)
     take_steps(optimizer, parameters, range(1, 3))
     assert all(not value.any() for value in before.values())
 
@@ -329,11 +346,11 @@ def test_the_tensors_survive_a_safetensors_file(name, tmp_path):
     parameters = random_parameters() | {"W_turned": Parameter(torch.ones(3, 5).T)}
     optimizer = build(name, parameters)
     take_steps(optimizer, parameters, range(1, 3))
-    kept = optimizer_tensors(optimizer)
+    kept = optimizer_tensors(optimizer, parameters)
     save_file(kept, tmp_path / "optimizer.safetensors")
     fresh = build(name, parameters)
-    restore_optimizer(fresh, load_file(tmp_path / "optimizer.safetensors"))
-    assert all(torch.equal(kept[key], value) for key, value in optimizer_tensors(fresh).items())
+    restore_optimizer(fresh, parameters, load_file(tmp_path / "optimizer.safetensors"))
+    assert all(torch.equal(kept[key], value) for key, value in optimizer_tensors(fresh, parameters).items())
 
 
 def test_frozen_parameters_and_missing_gradients_are_left_alone():
@@ -348,13 +365,13 @@ def test_frozen_parameters_and_missing_gradients_are_left_alone():
         optimizer.step()
         still = {key for key in parameters if torch.equal(parameters[key], before[key])}
         assert still == {"embed.W_E", "blocks.0.mlp.W_in", "blocks.0.mlp.b_in"}
-        assert not any(key.startswith("embed.W_E/") for key in optimizer_tensors(optimizer))
+        assert not any(key.startswith("embed.W_E/") for key in optimizer_tensors(optimizer, parameters))
 
 
-@pytest.mark.parametrize("optimizer_class", [Lion, Muon])
+@pytest.mark.parametrize("optimizer_class", [LionOptimizer, MuonOptimizer])
 def test_a_closure_is_evaluated_with_gradients(optimizer_class):
     weight = Parameter(torch.ones(3, 2))
-    optimizer = optimizer_class([("W", weight)], lr=0.1, weight_decay=0.0, betas=(0.9, 0.99))
+    optimizer = optimizer_class({"W": weight}, lr=0.1, weight_decay=0.0, betas=(0.9, 0.99))
 
     def closure() -> float:
         loss = weight.square().sum()
@@ -379,11 +396,12 @@ def test_the_learning_rate_reaches_every_parameter(name):
     parameters = random_parameters()
     before = {key: value.detach().clone() for key, value in parameters.items()}
     optimizer = build(name, parameters)
-    set_learning_rate(optimizer, 0.0)
+    scale_learning_rates(optimizer, 0.0)
     take_steps(optimizer, parameters, range(1, 2))
     assert all(torch.equal(parameters[key], before[key]) for key in parameters)
-    set_learning_rate(optimizer, 0.25)
-    assert {group["lr"] for group in optimizer.param_groups} == {0.25}
+    for factor in (0.25, 0.5):  # of what it was built with, not of what it is
+        scale_learning_rates(optimizer, factor)
+        assert {group["lr"] for group in optimizer.param_groups} == {factor * 0.03}
 
 
 # --- refusals -----------------------------------------------------------------------------------------------
@@ -400,7 +418,12 @@ def test_the_learning_rate_reaches_every_parameter(name):
         ("adamw", {"betas": (0.9, -0.1)}, r"betas\[1\]: got -0.1"),
         ("sgd", {"momentum": 1.0}, "momentum: got 1.0"),
         ("sgd", {"momentum": -0.5}, "momentum: got -0.5"),
-        ("lion", {"momentum": 0.9}, "momentum: got 0.9.*'lion'"),
+        (
+            "lion",
+            {"momentum": 0.9},
+            "momentum: got 0.9; accepted: no momentum with Lion, which has lr, weight_decay, b",
+        ),
+        ("sgd", {"betas": (0.9, 0.99)}, "betas: got .*accepted: no betas with SGD"),
     ],
 )
 def test_bad_settings_are_refused(name, changes, message):
@@ -422,8 +445,8 @@ def test_bad_warmup_is_refused(step, warmup, field):
 
 @pytest.mark.parametrize("lr", [-0.1, math.inf])
 def test_bad_learning_rate_is_refused(lr):
-    with pytest.raises(BayesticketError, match="lr: got"):
-        set_learning_rate(build("sgd", random_parameters()), lr)
+    with pytest.raises(BayesticketError, match="factor: got"):
+        scale_learning_rates(build("sgd", random_parameters()), lr)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -431,22 +454,59 @@ def test_tensors_that_do_not_fit_are_refused_and_change_nothing(name):
     parameters = random_parameters()
     optimizer = build(name, parameters)
     take_steps(optimizer, parameters, range(1, 3))
-    kept = optimizer_tensors(optimizer)
+    kept = optimizer_tensors(optimizer, parameters)
     last = [key for key in kept if not key.endswith("/step")][-1]
     other = {key: value + 1 for key, value in kept.items()}
 
     without = {key: value for key, value in other.items() if key != last}
     with pytest.raises(BayesticketError, match=f"missing '{last}'"):
-        restore_optimizer(optimizer, without)
+        restore_optimizer(optimizer, parameters, without)
     with pytest.raises(BayesticketError, match=r"unexpected 'blocks\.7\.attn.W_Q/exp_avg'"):
-        restore_optimizer(optimizer, other | {"blocks.7.attn.W_Q/exp_avg": torch.ones(2)})
-    with pytest.raises(BayesticketError, match=f"{last}: got 'float64 of shape .*accepted: float64 of shape"):
-        restore_optimizer(optimizer, other | {last: torch.ones(1, 1, dtype=torch.float64)})
-    with pytest.raises(BayesticketError, match=f"{last}: got 'float32"):
-        restore_optimizer(optimizer, other | {last: other[last].float()})
-    assert all(torch.equal(kept[key], value) for key, value in optimizer_tensors(optimizer).items())
+        restore_optimizer(optimizer, parameters, other | {"blocks.7.attn.W_Q/exp_avg": torch.ones(2)})
+    with pytest.raises(BayesticketError, match=f"{last}: got float64 of shape .*accepted: float64 of shape"):
+        restore_optimizer(optimizer, parameters, other | {last: torch.ones(1, 1, dtype=torch.float64)})
+    with pytest.raises(BayesticketError, match=f"{last}: got float32"):
+        restore_optimizer(optimizer, parameters, other | {last: other[last].float()})
+    assert all(torch.equal(kept[key], value) for key, value in optimizer_tensors(optimizer, parameters).items())
 
 
-def test_an_optimizer_without_names_is_refused():
-    with pytest.raises(BayesticketError, match="make_optimizer"):
-        optimizer_tensors(torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1))
+@spec
+class Counting(Optimizer):
+    """An optimiser whose state is more than tensors."""
+
+    def build(self, parameters):
+        optimizer = torch.optim.SGD(parameters.values(), lr=self.lr)
+        for parameter in parameters.values():
+            optimizer.state[parameter]["count"] = 3
+        return optimizer
+
+
+@spec
+class Idle(Optimizer):
+    """An optimiser that is none."""
+
+    def build(self, parameters):
+        return "nothing"
+
+
+def test_state_that_no_checkpoint_can_hold_is_refused():
+    parameters = {"W": Parameter(torch.ones(2))}
+    with pytest.raises(BayesticketError, match=r"optimizer state W/count: got 3; accepted: a tensor"):
+        optimizer_tensors(build_optimizer(Counting(), parameters), parameters)
+
+
+def test_what_is_built_has_to_be_an_optimizer():
+    with pytest.raises(BayesticketError, match=r"Idle\.build: got 'nothing'; accepted: a torch.optim.Optimizer"):
+        build_optimizer(Idle(), {"W": Parameter(torch.ones(2))})
+
+
+def test_an_optimizer_of_ones_own_is_named_by_a_word_and_takes_the_same_settings():
+    assert as_optimizer("plain", lr=0.5) == Plain(lr=0.5)
+    assert as_optimizer(AdamW(lr=0.5), weight_decay=0.0, betas=None) == AdamW(lr=0.5, weight_decay=0.0)
+
+
+def test_a_bound_that_is_not_known_is_nan():
+    weights = {"W": torch.ones(2, 3)}
+    assert math.isnan(Plain().direction_bound(weights, 1.0))
+    assert math.isnan(as_optimizer("sgd", momentum=0.5).direction_bound(weights, 1.0))
+    assert as_optimizer("sgd").direction_bound(weights, 1.5) == 1.5

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from bayesticket import tasks
 from bayesticket.errors import BayesticketError
-from bayesticket.tasks import AbstractTask, Examples, ModularAddition, Task, symbolic
+from bayesticket.tasks import AbstractTask, Examples, ModularAddition, Task
 
 OWN = {
     "tokens": torch.tensor([[3, 1, 9], [2, 2, 9], [0, 5, 9]]),
@@ -80,7 +81,7 @@ def test_own_data_that_cannot_be_used(change, message):
 )
 def test_sizes_and_options_that_make_no_sense(name, fields, message):
     with pytest.raises(BayesticketError, match=message):
-        getattr(symbolic, name)(**fields)
+        getattr(tasks, name)(**fields)
 
 
 @pytest.mark.parametrize("fraction", [0, 1, 0.0, 1.0, -0.1, 1.5, "0.3", None, True, float("nan"), float("inf")])
@@ -139,3 +140,17 @@ def test_every_example_of_a_task_needs_an_informative_position():
 def test_redraw_refuses_examples_of_another_length():
     with pytest.raises(BayesticketError, match="n_positions=5"):
         ModularAddition(p=7).redraw(ModularAddition(p=7, n_distractors=2).examples(seed=0), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([1, 7, 2, 3], r"^tokens: got \(4,\); accepted: one sequence, of shape \(5,\)"),
+        ([[1, 7, 2, 3, 8]], r"^tokens: got \(1, 5\)"),
+        ([1, 7, 2, 3, 9], "^tokens: got 9; accepted: whole numbers from 0 to 8"),
+        ([-1, 7, 2, 3, 8], "^tokens: got -1"),
+    ],
+)
+def test_what_is_no_sequence_of_the_task_is_not_shown(tokens, message):
+    with pytest.raises(BayesticketError, match=message):
+        ModularAddition(p=7).show(torch.tensor(tokens))

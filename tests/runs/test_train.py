@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import bayesticket as bt
-from bayesticket.runs import TrainConfig, Training, train_config
-from bayesticket.runs.train import _mix
-from bayesticket.specs import spec_id
+from bayesticket.runs import RunDirectory, TrainConfig, Training, configure, train_config
+from bayesticket.runs.checkpoint import restore_checkpoint
+from bayesticket.specs import field_names, spec_id
 
 TASK = bt.ModularAddition(p=7)
 SMALL = bt.Architecture(d_model=16, d_mlp=32)
@@ -37,20 +37,25 @@ def assert_same(run, other):
 
 def test_the_signature_of_train_is_the_configuration():
     parameters = dict(inspect.signature(bt.train).parameters)
-    for name in ("store", "checkpoint_every", "progress"):
+    for name in ("store", "checkpoint_every", "threads", "progress"):
         parameters.pop(name)
-    assert set(parameters) == {field.name for field in fields(TrainConfig)}
+    settings = {name for kind in (bt.AdamW, bt.SGD, bt.Muon, bt.Lion) for name in field_names(kind)}
+    assert set(parameters) == {field.name for field in fields(TrainConfig)} | settings
     default = TrainConfig()
     for name, parameter in parameters.items():
-        if name not in ("task", "intervention", "model"):
+        if name in settings or name in ("model", "intervention", "loss"):
+            assert parameter.default is None, name
+        elif name not in ("task", "optimizer"):
             assert parameter.default == getattr(default, name), name
+    assert bt.as_optimizer(parameters["optimizer"].default) == default.optimizer
 
 
 def test_the_defaults_are_the_papers():
     config = TrainConfig()
     assert config.task == bt.ModularAddition(p=113)
-    assert (config.epochs, config.weight_decay, config.betas, config.warmup) == (10_000, 1.0, (0.9, 0.999), 10)
-    assert (config.max_grad_norm, config.batch_size, config.train_fraction, config.lr) == (1.0, None, 0.3, 1e-3)
+    assert config.optimizer == bt.AdamW(lr=1e-3, weight_decay=1.0, betas=(0.9, 0.999))
+    assert (config.epochs, config.warmup, config.loss) == (10_000, 10, bt.CrossEntropy())
+    assert (config.max_grad_norm, config.batch_size, config.train_fraction) == (1.0, None, 0.3)
     assert (config.model.d_model, config.model.n_heads, config.model.d_mlp) == (64, 1, 256)
 
 
@@ -178,7 +183,7 @@ def test_every_optimiser_learns(optimizer):
 def test_precision_can_be_chosen():
     run = small_run(dtype="float64")
     assert run.model.W_E.dtype == torch.float64
-    close = small_run(loss_dtype="float64")
+    close = small_run(loss=bt.CrossEntropy("float64"))
     assert close.model.W_E.dtype == torch.float32
     assert close.curves["train_loss"].iloc[-1] == pytest.approx(run.curves["train_loss"].iloc[-1], rel=1e-3)
     # A float32 number has 24 binary digits; a float64 loss has more.
@@ -378,12 +383,12 @@ def test_ctrl_c_leaves_a_resumable_state_and_one_line(tmp_path, with_store):
     checkpointed = int(message.split()[3].rstrip(";").replace(",", ""))
     header = json.loads((directory / "run.json").read_text())
     # Shorten the run, which changes its name, to see that it goes on from where it stopped.
-    config = bt.TrainConfig(task=TASK, intervention=bt.KLPrior(strength=0.5), model=SMALL, epochs=100_000, lr=3e-3)
+    config = configure(task=TASK, intervention=bt.KLPrior(strength=0.5), model=SMALL, epochs=100_000, lr=3e-3)
     from bayesticket.runs import Training, describe_config
 
     assert header["config"] == describe_config(config)[0]
     training = one_thread(lambda: Training(config))
-    training.restore(directory / "checkpoint.safetensors")
+    restore_checkpoint(training, *RunDirectory(directory).read_checkpoint())
     assert training.epoch == checkpointed
     whole = one_thread(lambda: bt.train(TASK, bt.KLPrior(strength=0.5), model=SMALL, epochs=checkpointed, lr=3e-3))
     for name, parameter in training.model.named_parameters():
@@ -430,7 +435,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_record(tmp_path):
 
 
 def test_training_from_one_configuration_is_the_same(tmp_path):
-    config = TrainConfig(task=TASK, model=SMALL, epochs=40, lr=3e-3)
+    config = configure(task=TASK, model=SMALL, epochs=40, lr=3e-3)
     assert_same(train_config(config), small_run())
 
 
@@ -440,11 +445,13 @@ def test_training_from_one_configuration_is_the_same(tmp_path):
 @pytest.mark.parametrize("batch_size", [None, 6])
 def test_a_record_is_of_the_examples_that_were_drawn_last(batch_size):
     task = bt.ModularAddition(p=7, redraw_each_epoch=True)
-    training = Training(TrainConfig(task=task, model=SMALL, epochs=40, lr=3e-2, batch_size=batch_size))
+    training = Training(configure(task=task, model=SMALL, epochs=40, lr=3e-2, batch_size=batch_size))
     for _ in range(3):
+        before = training.train.batch
         training.take_epoch()
+    assert not torch.equal(before.tokens, training.train.batch.tokens)
     training.record()
-    drawn = task.redraw(training.first_draw, seed=_mix(0, 2))
+    drawn = training.train.batch
     assert not torch.equal(drawn.tokens, training.first_draw.tokens)
     loss = bt.measure(training.model, drawn, bt.Loss())["loss"]
     assert training.records[-1]["train_loss"] == pytest.approx(loss, rel=1e-5)
@@ -604,7 +611,7 @@ def test_less_of_a_run_is_not_saved_over_more(tmp_path):
 
 def test_a_save_that_is_cut_off_leaves_a_directory_that_is_still_ours(tmp_path, monkeypatch):
     run = small_run(intervention=bt.KLPrior(torch.full((5,), 0.2)))
-    from bayesticket.runs import run as module
+    from bayesticket.runs import directory as module
 
     for name in ("write_tensors", "write_atomically"):
 
@@ -615,7 +622,7 @@ def test_a_save_that_is_cut_off_leaves_a_directory_that_is_still_ours(tmp_path, 
             patch.setattr(module, name, die)
             with pytest.raises(_Killed):
                 run.save(tmp_path / "run")
-        with pytest.raises(bt.BayesticketError, match="not finished"):
+        with pytest.raises(bt.BayesticketError, match=r"not finished|with a run\.json"):
             bt.Run.load(tmp_path / "run")
     assert_same(bt.Run.load(run.save(tmp_path / "run")), run)
 
@@ -646,7 +653,7 @@ def test_a_full_disk_stops_nothing_until_the_end(tmp_path, monkeypatch, caplog):
 
 
 def test_the_text_of_a_file_of_options_is_kept_when_the_run_goes_on(tmp_path):
-    config = TrainConfig(task=TASK, model=SMALL, epochs=40, lr=3e-3)
+    config = configure(task=TASK, model=SMALL, epochs=40, lr=3e-3)
     with pytest.raises(bt.Interrupted):
         train_config(config, store=tmp_path / "run", config_file="epochs = 40", progress=interrupt_at(10))
     assert bt.resume(tmp_path / "run").made_with["config_file"] == "epochs = 40"

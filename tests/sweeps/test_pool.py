@@ -1,4 +1,4 @@
-"""Many jobs: whatever dies, stops or fails, every other run ends as it would have alone."""
+"""Many jobs: whatever dies, stops or fails, every other run ends as it would have ended alone."""
 
 import functools
 import json
@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 from jobs import (
     Deadly,
+    Held,
     Raising,
     Spoiling,
     assert_as_uninterrupted,
@@ -26,19 +27,40 @@ from jobs import (
 from programs import alive, is_under_way, running, wait_until
 
 import bayesticket as bt
-from bayesticket.sweeps import Job, failures, pool, train_jobs
-from bayesticket.sweeps.worker import Outcome, beside, train_job
+from bayesticket.runs import RunDirectory
+from bayesticket.sweeps import Job, backends, failures, schedule, train_jobs
+from bayesticket.sweeps.pool import held_alive_file
+from bayesticket.sweeps.progress import Progress, write_progress
+from bayesticket.sweeps.worker import Outcome, train_job
 
 FORK = multiprocessing.get_context("fork")
-LONG = 300  # epochs, long enough to be killed in between
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that begin at once, since everything is imported here; that of the quick start begins as users' do."""
-    monkeypatch.setattr(pool, "START", "fork")
-    monkeypatch.setattr(pool, "LOOK_EVERY", 0.05)
-    monkeypatch.setattr(pool, "BUSY_FOR", 0.2)
+    """Forked processes, which have imported everything; the tests of the quick start use spawned ones, as users do."""
+    monkeypatch.setattr(backends, "START_METHOD", "fork")
+    monkeypatch.setattr(schedule, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(schedule, "RETRY_BUSY_AFTER", 0.2)
+
+
+class Gate:
+    """Opens once, and releases the runs that `held_jobs` make."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def open(self) -> None:
+        self.path.touch()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The gate behind which `held_jobs` wait; at the end of a test it is opened in any case."""
+    gate = Gate(tmp_path / "gate")
+    monkeypatch.setenv("HELD_UNTIL", str(gate.path))
+    yield gate
+    gate.open()
 
 
 @pytest.fixture
@@ -51,6 +73,12 @@ def small_jobs(store: Path, *, epochs: int = 40, n: int = 3) -> list[Job]:
         small_job(store, f"seed {seed}", bt.KLPrior(strength=0.5), seed=seed, epochs=epochs, checkpoint_every=20)
         for seed in range(n)
     ]
+
+
+def held_jobs(store: Path, *, n: int = 3) -> list[Job]:
+    """Jobs that wait after their first checkpoint until the gate is open."""
+    recipe = bt.KLPrior(strength=0.5) + Held(after=25)
+    return [small_job(store, f"seed {seed}", recipe, seed=seed, epochs=60) for seed in range(n)]
 
 
 def store_of(jobs: list[Job]) -> Path:
@@ -87,7 +115,7 @@ def test_processes_of_our_own(jobs, workers):
 def test_an_executor_that_is_given(jobs, kind):
     with kind(2) as executor:
         outcomes = train_jobs(jobs, executor=executor)
-        assert executor.submit(len, "it is left at work").result() == 18
+        assert executor.submit(len, "still open").result() == 10
     assert_complete(jobs, outcomes)
 
 
@@ -140,26 +168,26 @@ def test_what_an_executor_loses_is_trained_again_a_few_times(jobs, capsys):
     lost: list[str] = []
 
     def losing(job: Job, *given: object) -> Outcome:
-        if lost.count(job.name) < (pool.MOST_ERRORS if job.name == "seed 1" else pool.MOST_ERRORS - 1):
+        most = backends.MAX_EXECUTOR_DEATHS - (job.name != "seed 1")
+        if lost.count(job.name) < most:
             lost.append(job.name)
             raise ConnectionError("the worker\nis gone")
         return train_job(job, *given)
 
     outcomes = train_jobs(jobs, executor=AtOnce(losing))
     assert [outcome.kind for outcome in outcomes.values()] == ["complete", "failed", "complete"]
-    said = "the executor lost it (ConnectionError: the worker is gone)"
-    assert outcomes["seed 1"].error == f"{said}, as it did 3 times in a row without getting any further"
-    assert f"bayesticket: seed 0: {said}; it goes on from its last checkpoint\n" in capsys.readouterr().err
+    lost_it = "the executor lost it (ConnectionError: the worker is gone)"
+    assert outcomes["seed 1"].error == f"{lost_it}, 3 times in a row without any progress"
+    assert f"bayesticket: seed 0: {lost_it}; it resumes from its last checkpoint\n" in capsys.readouterr().err
 
 
-def test_a_run_that_gets_further_each_time_is_not_given_up(jobs):
+def test_a_run_that_makes_progress_each_time_is_not_given_up(jobs):
     lost: list[str] = []
 
     def losing(job: Job, *given: object) -> Outcome:
-        if lost.count(job.name) < 3 * pool.MOST_ERRORS:
+        if lost.count(job.name) < 3 * backends.MAX_EXECUTOR_DEATHS:
             lost.append(job.name)
-            said = {"epoch": 10 * lost.count(job.name), "train_accuracy": 0.5, "test_accuracy": 0.5}
-            beside(job.store, "progress").write_text(json.dumps(said))
+            write_progress(job.store, Progress(10 * lost.count(job.name), 0.5, 0.5))
             raise ConnectionError
         return train_job(job, *given)
 
@@ -181,28 +209,32 @@ def test_what_an_executor_cancels_is_trained_again(jobs):
 
 
 def test_an_executor_whose_processes_do_not_see_the_store(jobs, tmp_path):
-    def elsewhere(job: Job, going: Path, attempt: str) -> Outcome:
-        return train_job(job, tmp_path / "another machine" / going.name, attempt)
+    def elsewhere(job: Job, alive_file: Path, attempt: str) -> Outcome:
+        return train_job(job, tmp_path / "another machine" / alive_file.name, attempt)
 
     outcomes = train_jobs(jobs, executor=AtOnce(elsewhere))
     error = failures(outcomes)
-    assert "seed 0: it stopped since " in str(error)
-    assert "has to see the store under the same path" in str(error)
+    assert "seed 0: it stopped since its process does not find " in str(error)
+    assert "every process has to see the store under the same path" in str(error)
     assert "(and 2 more of 3 runs)" in str(error)
     assert not (tmp_path / "another machine").exists()
 
 
-def test_a_file_that_somebody_has_cleaned_away_is_put_back(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+def test_an_alive_file_that_something_else_removes_is_created_again(tmp_path, gate):
+    jobs, created_again = held_jobs(tmp_path / "store"), []
 
-    def clean() -> None:
+    def remove() -> None:
         wait_until(lambda: any(is_under_way(job.store) for job in jobs))
-        for path in store_of(jobs).glob(".going.*"):
-            path.unlink()
+        (path,) = store_of(jobs).glob(".alive.*")
+        path.unlink()
+        wait_until(path.exists)
+        created_again.append(path)
+        gate.open()
 
-    cleaning = in_background(clean)
+    removing = in_background(remove)
     outcomes = train_jobs(jobs, workers=2)
-    cleaning.join()
+    removing.join()
+    assert created_again
     assert_complete(jobs, outcomes)
 
 
@@ -217,8 +249,8 @@ def test_an_executor_that_takes_no_more_says_so(jobs):
     assert leftovers(store_of(jobs)) == []
 
 
-def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, capsys):
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, gate, capsys):
+    jobs = held_jobs(tmp_path / "store")
 
     def kill_one() -> None:
         wait_until(lambda: any(is_under_way(job.store) for job in jobs))
@@ -231,13 +263,14 @@ def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, capsys):
     ):
         train_jobs(jobs, executor=executor)
     killing.join()
-    assert capsys.readouterr().err == "", "nothing goes on"
+    assert capsys.readouterr().err == "", "no run is said to resume"
+    gate.open()
     with ProcessPoolExecutor(2, mp_context=FORK) as executor:
         outcomes = train_jobs(jobs, executor=executor)
     assert_complete(jobs, outcomes)
 
 
-def test_what_cannot_be_sent_is_named_before_anything_is_begun(tmp_path):
+def test_what_cannot_be_sent_is_named_before_anything_starts(tmp_path):
     @bt.spec
     class Local(bt.Intervention):
         pass
@@ -280,21 +313,21 @@ def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end
 
 
 def test_a_run_that_kills_its_process_again_and_again_fails_alone(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(pool._Processes, "most_deaths", 3)
-    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=LONG)
+    monkeypatch.setattr(backends.ProcessBackend, "max_deaths", 3)
+    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=60)
     outcomes = train_jobs([deadly, *others], workers=2)
     assert outcomes.pop("deadly") == Outcome(
-        "failed", "its process was killed by SIGKILL, as it did 3 times in a row without getting any further"
+        "failed", "its process was killed by SIGKILL, 3 times in a row without any progress"
     )
     assert outcomes == {job.name: Outcome("complete") for job in others}
     for job in others:
         assert_as_uninterrupted(job)
-    said = "bayesticket: deadly: its process was killed by SIGKILL; it goes on from its last checkpoint\n"
-    assert capfd.readouterr().err == said * 2
+    message = "bayesticket: deadly: its process was killed by SIGKILL; it resumes from its last checkpoint\n"
+    assert capfd.readouterr().err == message * 2
 
 
 def test_processes_that_end_before_they_can_train(jobs, monkeypatch):
-    monkeypatch.setattr(pool, "serve", lambda connection: sys.exit(1))
+    monkeypatch.setattr(backends, "serve", lambda connection: sys.exit(1))
     with pytest.raises(bt.BayesticketError, match=r"^workers: 3 processes in a row ended with exit code 1 .*__main__"):
         train_jobs(jobs, workers=2)
     assert leftovers(store_of(jobs)) == []
@@ -305,8 +338,8 @@ def test_processes_that_end_before_they_can_train(jobs, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, number, capfd):
-    jobs, seen = small_jobs(tmp_path / "store", epochs=LONG, n=2), []
+def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, gate, number, capfd):
+    jobs, seen = held_jobs(tmp_path / "store", n=2), []
 
     def kill_one() -> None:
         wait_until(lambda: all(is_under_way(job.store) for job in jobs))
@@ -316,6 +349,7 @@ def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, number, capfd)
         seen.append(alive(other))
         if number == signal.SIGTERM:
             seen.extend((job.store / "checkpoint.safetensors").exists() for job in jobs)
+        gate.open()
 
     killing = in_background(kill_one)
     outcomes = train_jobs(jobs, workers=2)
@@ -325,51 +359,52 @@ def test_a_process_that_is_killed_takes_nothing_with_it(tmp_path, number, capfd)
     assert_complete(jobs, outcomes)
     how = "was killed by SIGKILL" if number == signal.SIGKILL else "ended with exit code 75"
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.endswith(f"its process {how}; it goes on from its last checkpoint")
+    assert line.endswith(f"its process {how}; it resumes from its last checkpoint")
 
 
-def test_a_process_that_is_killed_while_it_waits_or_begins(jobs, monkeypatch):
-    begin, kills = pool._Processes.begin, []
+def test_a_process_that_is_killed_while_it_is_idle_or_starts(jobs, monkeypatch):
+    submit, kills = backends.ProcessBackend.submit, []
 
-    def begin_after_a_death(self, job):
-        for each in list(self.processes.values()):
-            if each.job is None:
-                each.process.kill()
-                each.process.join()
-        begin(self, job)
+    def submit_between_deaths(self, job):
+        for worker in list(self.workers.values()):
+            if worker.job is None:
+                worker.process.kill()
+                worker.process.join()
+        submit(self, job)
         if len(kills) < 2:
             kills.append(job.name)
-            list(self.processes.values())[-1].process.kill()
+            list(self.workers.values())[-1].process.kill()
 
-    monkeypatch.setattr(pool._Processes, "begin", begin_after_a_death)
+    monkeypatch.setattr(backends.ProcessBackend, "submit", submit_between_deaths)
     assert_complete(jobs, train_jobs(jobs, workers=1))
     assert len(kills) == 2
 
 
-def train_all(store: Path, epochs: int) -> None:
-    outcomes = train_jobs(small_jobs(store, epochs=epochs), workers=2)
+def train_all(jobs: list[Job]) -> None:
+    outcomes = train_jobs(jobs, workers=2)
     assert {outcome.kind for outcome in outcomes.values()} == {"complete"}
 
 
-def test_no_process_outlives_its_parent(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
-    with running(train_all, tmp_path / "store", LONG) as program:
+def test_no_process_outlives_its_parent(tmp_path, gate):
+    jobs = held_jobs(tmp_path / "store")
+    with running(train_all, jobs) as program:
         wait_until(lambda: all(is_under_way(job.store) for job in jobs[:2]))
         workers = program.workers()
         assert len(workers) == 2
         os.kill(program.pid, signal.SIGKILL)
         program.process.join()
         wait_until(lambda: not any(map(alive, workers)), 20)
-    assert len(list((tmp_path / "store").glob(".going.*"))) == 1
+    assert len(list((tmp_path / "store").glob(".alive.*"))) == 1
+    gate.open()
     assert_complete(jobs, train_jobs(jobs, workers=2))
 
 
-def test_a_process_whose_parent_died_and_that_cannot_stop_is_ended(tmp_path, monkeypatch):
+def test_a_process_that_cannot_stop_exits_after_its_parent_has_died(jobs, monkeypatch):
     from bayesticket.sweeps import process
 
-    monkeypatch.setattr(process, "LEAVE_WITHIN", 0.2)
+    monkeypatch.setattr(process, "CHECKPOINT_GRACE", 0.2)
     monkeypatch.setattr("bayesticket.sweeps.worker.train_job", lambda *given: time.sleep(1000))
-    with running(train_all, tmp_path / "store", 40) as program:
+    with running(train_all, jobs) as program:
         wait_until(lambda: len(program.workers()) == 2)
         time.sleep(0.2)
         workers = program.workers()
@@ -382,19 +417,19 @@ def test_a_process_whose_parent_died_and_that_cannot_stop_is_ended(tmp_path, mon
 
 
 def test_two_at_once_over_the_same_store(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
-    with running(train_all, tmp_path / "store", LONG) as one, running(train_all, tmp_path / "store", LONG) as other:
+    jobs = small_jobs(tmp_path / "store", epochs=100)
+    with running(train_all, jobs) as one, running(train_all, jobs) as other:
         assert (one.wait(), other.wait()) == (0, 0)
     for job in jobs:
         assert_as_uninterrupted(job)
     assert leftovers(tmp_path / "store") == []
 
 
-def test_what_killed_sweeps_have_left_is_taken_away_and_nothing_else(tmp_path):
-    ours, theirs = tmp_path / ".going.1", tmp_path / ".going.2"
-    (tmp_path / ".going.0").touch()
-    with pool._there(ours):
-        with pool._there(theirs):
+def test_alive_files_of_killed_sweeps_are_removed_and_those_of_running_sweeps_kept(tmp_path):
+    ours, theirs = tmp_path / ".alive.1", tmp_path / ".alive.2"
+    (tmp_path / ".alive.0").touch()
+    with held_alive_file(ours):
+        with held_alive_file(theirs):
             assert sorted(tmp_path.iterdir()) == [ours, theirs]
         assert list(tmp_path.iterdir()) == [ours]
     assert list(tmp_path.iterdir()) == []
@@ -403,18 +438,18 @@ def test_what_killed_sweeps_have_left_is_taken_away_and_nothing_else(tmp_path):
 def test_a_lock_that_a_killed_process_left_blocks_nothing_and_one_that_is_held_does(jobs, monkeypatch):
     store_of(jobs).mkdir()
     for job in jobs:
-        beside(job.store, "lock").touch()
-        beside(job.store, "progress").write_text('{"epoch": 3')
-    held = FileLock(beside(jobs[0].store, "lock"), thread_local=False)
+        RunDirectory(job.store).lock_path.touch()
+        RunDirectory(job.store).progress_path.write_text('{"epoch": 3')
+    held = FileLock(RunDirectory(jobs[0].store).lock_path, thread_local=False)
     held.acquire()
 
-    def say(self, text: str) -> None:
-        assert text == "waiting for a run that somebody else trains"
+    def announce(self, message: str) -> None:
+        assert message == "waiting for a run that another process trains"
         assert not jobs[0].store.exists()
         assert all((job.store / "weights.safetensors").exists() for job in jobs[1:])
         held.release()
 
-    monkeypatch.setattr("bayesticket.sweeps.display.Display.say", say)
+    monkeypatch.setattr("bayesticket.sweeps.display.Display.announce", announce)
     assert_complete(jobs, train_jobs(jobs, workers=1))
     assert not held.is_locked
 
@@ -427,11 +462,11 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, ThreadPoolExecutor, functools.partial(ProcessPoolExecutor, mp_context=FORK)])
-def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_has_started(tmp_path, gate, kind):
+    jobs = held_jobs(tmp_path / "store")
 
     def interrupt() -> None:
-        wait_until(lambda: all(beside(job.store, "progress").exists() for job in jobs[:2]))
+        wait_until(lambda: all(RunDirectory(job.store).progress_path.exists() for job in jobs[:2]))
         press_ctrl_c()
 
     interrupting = in_background(interrupt)
@@ -440,6 +475,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
     with pytest.raises(KeyboardInterrupt):
         train_jobs(jobs, **options)
     interrupting.join()
+    gate.open()
     for job in jobs[:2]:
         assert (job.store / "checkpoint.safetensors").exists()
         assert json.loads((job.store / "run.json").read_text())["status"] == "running"
@@ -451,7 +487,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_was_begun(tmp_path, kind):
 
 
 class Detached(Executor):
-    """Has futures that can be cancelled while they are at work, as those of dask."""
+    """Has futures that can be cancelled while they are running, as those of dask can."""
 
     def __init__(self):
         self.threads = ThreadPoolExecutor(1)
@@ -462,8 +498,8 @@ class Detached(Executor):
         return future
 
 
-def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=1000)
+def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_path, gate):
+    jobs = held_jobs(tmp_path / "store")
 
     def interrupt() -> None:
         wait_until(lambda: is_under_way(jobs[0].store))
@@ -473,24 +509,24 @@ def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_pa
     executor = Detached()
     with pytest.raises(KeyboardInterrupt):
         train_jobs(jobs, executor=executor)
-    assert not beside(jobs[0].store, "progress").exists(), "it has stopped"
+    assert not RunDirectory(jobs[0].store).progress_path.exists(), "it has stopped"
     assert not jobs[1].store.exists()
     interrupting.join()
     executor.threads.shutdown()
 
 
 def test_ctrl_c_while_a_process_is_started_is_not_lost(jobs, monkeypatch):
-    start, masks = pool.BaseProcess.start, []
+    start, masks = backends.BaseProcess.start, []
 
     def interrupted(self):
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         start(self)
         masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
-    monkeypatch.setattr(pool.BaseProcess, "start", interrupted)
+    monkeypatch.setattr(backends.BaseProcess, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train_jobs(jobs, workers=2)
-    assert [signal.SIGINT in mask for mask in masks] == [True], "which is what the process inherits"
+    assert [signal.SIGINT in mask for mask in masks] == [True], "the process inherits it"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert leftovers(store_of(jobs)) == []
     wait_until(lambda: multiprocessing.active_children() == [])
@@ -518,12 +554,12 @@ def dask_worker(directory: Path) -> None:
     main([*here, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"])
 
 
-def test_dask_with_a_worker_that_is_killed(tmp_path):
-    for name in ("scheduler", "worker"):  # imported here, so that the programs begin at once
+def test_dask_with_a_worker_that_is_killed(tmp_path, gate):
+    for name in ("scheduler", "worker"):  # imported here, so that the programs start at once
         pytest.importorskip(f"distributed.cli.dask_{name}", reason="NOT TESTED: a cluster; no distributed here")
     from distributed import Client
 
-    jobs = small_jobs(tmp_path / "store", epochs=LONG)
+    jobs = held_jobs(tmp_path / "store")
     with running(dask_scheduler, tmp_path):
         wait_until((tmp_path / "scheduler").exists)
         address = json.loads((tmp_path / "scheduler").read_text())["address"]
@@ -539,6 +575,7 @@ def test_dask_with_a_worker_that_is_killed(tmp_path):
             def kill() -> None:
                 wait_until(lambda: all(is_under_way(job.store) for job in jobs[:2]))
                 os.kill(victim.pid, signal.SIGKILL)
+                gate.open()
 
             killing = in_background(kill)
             outcomes = train_jobs(jobs, executor=client.get_executor())

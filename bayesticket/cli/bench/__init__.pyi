@@ -1,0 +1,2 @@
+from .plan import bench as bench
+from .plan import main as main

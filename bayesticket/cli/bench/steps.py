@@ -1,0 +1,142 @@
+"""What a training step costs: against the plain loop, against its matrix products, and with something added."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+import bayesticket
+from bayesticket.cli.bench.table import Row, against, at_least, at_most
+from bayesticket.cli.bench.timing import BARE, RECORD_EVERY, RECORDED, Effort, alternate, compare_steps
+from bayesticket.errors import BayesticketError
+from bayesticket.interventions import Intervention, as_recipe
+from bayesticket.measures import DEFAULT_MEASURES, Measure, NormCondition
+from bayesticket.model import HookedTransformer
+from bayesticket.optim import AdamW
+from bayesticket.runs import TrainConfig, Training
+from bayesticket.seeding import seeded_generator
+from bayesticket.specs import Spec
+from bayesticket.tasks import Examples
+
+EXAMPLES: dict[type[Measure], Measure] = {NormCondition: NormCondition(r_min=20.0, r_max=40.0)}
+"""Measures whose fields have no defaults."""
+
+
+def against_plain_loop(effort: Effort) -> Row:
+    """A step of the library against a step of the usual training loop."""
+    plain, ours = Training(BARE), Training(BARE)
+    optimizer = plain_optimizer(plain.model, BARE)
+    before, after = alternate(
+        [lambda: plain_step(plain.model, plain.train.batch, optimizer), ours.take_epoch],
+        rounds=effort.rounds,
+        repeats=effort.repeats,
+        warm_up=effort.warm_up,
+    )
+    return at_least("step, speed against the plain loop", against(after, before), before / after, 6.0)
+
+
+def plain_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.optim.AdamW:
+    """torch's AdamW with a configuration's settings."""
+    settings = config.optimizer
+    assert isinstance(settings, AdamW)
+    return torch.optim.AdamW(
+        model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+    )
+
+
+def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim.Optimizer) -> Float[Tensor, ""]:
+    """A full-batch step of the usual training loop; returns the loss before it."""
+    loss = F.cross_entropy(model(train.tokens)[:, -1], train.targets)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+def against_products(effort: Effort) -> Row:
+    """A step against the matrix products that every forward needs: a lower bound for the time of a step."""
+    training = Training(BARE)
+    products = unavoidable_products(training.model, len(training.train.batch))
+    step, limit = alternate(
+        [training.take_epoch, products], rounds=effort.rounds, repeats=effort.repeats, warm_up=effort.warm_up
+    )
+    return at_least("step, share of its matrix products", against(step, limit), limit / step, 0.5)
+
+
+def unavoidable_products(model: HookedTransformer, n: int) -> Callable[[], None]:
+    """The matrix products of MLP and unembedding at n query positions, on random numbers; see `multiply_through`."""
+    generator = seeded_generator(0, "products")
+    weights = [model.blocks[0].mlp.W_in.detach(), model.blocks[0].mlp.W_out.detach(), model.unembed.W_U.detach()]
+    widths = [len(weights[0]), *(weight.shape[1] for weight in weights)]
+    x = [torch.randn(n, width, generator=generator) for width in widths]
+    d_x = [torch.randn(n, width, generator=generator) for width in widths]
+    return functools.partial(multiply_through, weights, x, d_x, [torch.empty_like(weight) for weight in weights])
+
+
+def multiply_through(
+    weights: Sequence[Float[Tensor, "_ _"]],
+    x: Sequence[Float[Tensor, "n _"]],
+    d_x: Sequence[Float[Tensor, "n _"]],
+    d_weights: Sequence[Float[Tensor, "_ _"]],
+) -> None:
+    """Linear layers forward, `x ← x W`, and backward, `dx ← dx Wᵀ` and `dW ← xᵀ dx`, from `x[0]` and `d_x[-1]`."""
+    for layer, weight in enumerate(weights):
+        torch.mm(x[layer], weight, out=x[layer + 1])
+    for layer in reversed(range(len(weights))):
+        torch.mm(d_x[layer + 1], weights[layer].T, out=d_x[layer])
+        torch.mm(x[layer].T, d_x[layer + 1], out=d_weights[layer])
+
+
+def cost_of_recording(effort: Effort) -> Row:
+    """Training with the default records, test set included, against bare steps."""
+    before, after = compare_steps(Training(BARE), Training(RECORDED), effort)
+    return at_most(f"recording every {RECORD_EVERY}th epoch", against(before, after), after / before, 1.15)
+
+
+def cost_of_intervention(effort: Effort, intervention: Intervention) -> Row:
+    """Training with an intervention against training without."""
+    varied = Training(replace(BARE, intervention=as_recipe(intervention)))
+    before, after = compare_steps(Training(BARE), varied, effort)
+    return at_most(type(intervention).__name__, against(before, after), after / before, 1.10)
+
+
+def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
+    """Training that records one more measure against training with the default records."""
+    name = f"{kind.__name__} every {RECORD_EVERY}th epoch"
+    if kind not in EXAMPLES and (needed := required_fields(kind)):
+        return Row(name, f"skipped: it has no default {', '.join(needed)}")
+    try:
+        varied = Training(replace(RECORDED, measures=(EXAMPLES.get(kind) or kind(),)))
+    except BayesticketError as error:
+        return Row(name, f"skipped: {error}")
+    before, after = compare_steps(Training(RECORDED), varied, effort)
+    each = effort.recorded_repeats * (after - before) / before
+    note = "" if varied.forward == "fast" else ", by the full forward"
+    return Row(name, f"{against(before, after)}; {each:.1f} epochs an evaluation{note}", after / before)
+
+
+def further_measures() -> list[type[Measure]]:
+    """The library's measures that are not recorded by default, by name."""
+    default = {type(measure) for measure in DEFAULT_MEASURES}
+    kinds = [cast(type[Measure], kind) for kind in Spec.kinds.values() if issubclass(kind, Measure)]
+    own = [kind for kind in kinds if kind.__module__.partition(".")[0] == bayesticket.__name__]
+    return sorted((kind for kind in own if not _is_base(kind) and kind not in default), key=lambda kind: kind.__name__)
+
+
+def _is_base(kind: type[Measure]) -> bool:
+    return inspect.isabstract(kind) or not dataclasses.is_dataclass(kind)
+
+
+def required_fields(kind: type[Measure]) -> list[str]:
+    """The fields of a measure that have no defaults."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return [field.name for field in fields if field.init and field.default is field.default_factory is missing]

@@ -1,0 +1,82 @@
+"""Times of two or more actions, taken in turn in one process.
+
+Milliseconds differ between machines and from minute to minute; the ratio of times taken in turn does not.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal
+
+from bayesticket.runs import TrainConfig, Training
+from bayesticket.tasks import ModularAddition
+
+RECORD_EVERY = 10
+NEVER = 10**9
+BARE = TrainConfig(task=ModularAddition(p=113), record_every=NEVER, epochs=NEVER, warmup=0, device="cpu")
+"""The paper's training, at its size, without records (except at epoch 0)."""
+RECORDED = replace(BARE, record_every=RECORD_EVERY)
+"""The same with the default records."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    In each of `rounds`, every side takes `repeats` steps, or `recorded_repeats` where it records, so that each block of
+    steps holds one record. An untimed round comes first if `warm_up`. Whole runs take `epochs`.
+    """
+
+    rounds: int
+    repeats: int
+    recorded_repeats: int
+    epochs: int
+    threads: int
+    warm_up: bool = True
+    start_method: Literal["spawn", "fork"] = "spawn"
+
+
+FULL = Effort(rounds=15, repeats=10, recorded_repeats=RECORD_EVERY, epochs=100, threads=2)
+QUICK = Effort(rounds=1, repeats=1, recorded_repeats=1, epochs=4, threads=1, warm_up=False)
+"""One step of each side, the first, which records; on one thread, since two are slow on a machine that is busy."""
+
+
+def alternate(
+    actions: Sequence[Callable[[], object]],
+    *,
+    rounds: int,
+    repeats: int,
+    warm_up: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Seconds that each action takes, with the actions in turn (A A B B, A A B B, … for two repeats).
+
+    The result is the median over the rounds of the mean over a round's repeats: a disturbance of one round does not
+    count, and a drift through all rounds affects every action alike.
+
+    >>> times = iter([0, 6, 6, 8, 10, 16, 16, 20])  # A takes 6 and 6, B takes 2 and 4
+    >>> alternate([lambda: None, lambda: None], rounds=2, repeats=2, clock=lambda: next(times))
+    [3.0, 1.5]
+    """
+
+    def mean_seconds(action: Callable[[], object]) -> float:
+        started = clock()
+        for _ in range(repeats):
+            action()
+        return (clock() - started) / repeats
+
+    for action in actions if warm_up else ():
+        for _ in range(repeats):
+            action()
+    measured = [[mean_seconds(action) for action in actions] for _ in range(rounds)]
+    return [float(median(of_action)) for of_action in zip(*measured, strict=True)]
+
+
+def compare_steps(base: Training, varied: Training, effort: Effort) -> tuple[float, float]:
+    """Seconds of a step of one training and of another."""
+    records = min(base.config.record_every, varied.config.record_every) < NEVER
+    repeats = effort.recorded_repeats if records else effort.repeats
+    actions = [base.take_epoch, varied.take_epoch]
+    before, after = alternate(actions, rounds=effort.rounds, repeats=repeats, warm_up=effort.warm_up)
+    return before, after

@@ -1,0 +1,69 @@
+"""Where the last position attends."""
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+import torch
+from einops import reduce
+from jaxtyping import Float
+from torch import Tensor
+
+from bayesticket.errors import refuse
+from bayesticket.figures.style import SHADES, TEMPLATE
+from bayesticket.interventions import Live
+from bayesticket.model import HookPoint, mounted, pattern_name
+from bayesticket.runs import Run
+
+
+def mean_attention(run: Run, *, layer: int = 0) -> Float[Tensor, "T"]:
+    """The attention of the last position, averaged over test examples and heads, under the run's intervention."""
+    config, kept = run.config, []
+    test = config.task.split(config.train_fraction, config.seed_of("split")).test
+    live = Live(config.intervention, run.model, test)
+    live.epoch = run.epoch
+
+    def keep(pattern: Tensor, hook: HookPoint) -> None:
+        kept.append(reduce(pattern[..., -1, :], "n head key -> key", "mean"))
+
+    with mounted(run.model, [*live.edits, (pattern_name(layer), keep)]), torch.no_grad():
+        run.model(test.tokens)
+    return kept[0]
+
+
+def plot_patterns(patterns: Mapping[str, Float[Tensor, "T"]], labels: Sequence[str]) -> go.Figure:
+    """Attention over positions as a heat map, with a row for each pattern, such as the oracle and the arms.
+
+    >>> import torch
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> figure = plot_patterns({"oracle": task.examples(seed=0).oracle[0]}, task.position_labels)
+    >>> figure.layout.xaxis.ticktext
+    ('a', '+', 'b', 'noise', '=')
+    """
+    rows = list(patterns)
+    for name in rows:
+        if len(patterns[name]) != len(labels):
+            raise refuse(f"patterns[{name!r}]", len(patterns[name]), f"one weight for each of {len(labels)} positions")
+    weights = torch.stack([patterns[name].float() for name in rows]).cpu().numpy()
+    figure = go.Figure(
+        go.Heatmap(
+            z=weights,
+            x=list(range(len(labels))),
+            y=rows,
+            zmin=0,
+            zmax=max(0.5, float(weights.max())),
+            colorscale=SHADES,
+            xgap=3,
+            ygap=3,
+            text=weights,
+            texttemplate="%{text:.2f}" if len(labels) <= 12 else "",
+            hovertemplate="%{y}: %{z:.4f}<extra></extra>",
+            colorbar={"title": {"text": "weight"}, "thickness": 12, "outlinewidth": 0, "nticks": 4},
+        )
+    )
+    figure.update_layout(template=TEMPLATE, height=110 + 46 * len(rows), margin={"t": 40, "b": 20})
+    figure.update_yaxes(autorange="reversed", showline=False, ticks="", showgrid=False)
+    figure.update_xaxes(
+        tickvals=list(range(len(labels))), ticktext=labels, side="top", showline=False, ticks="", showgrid=False
+    )
+    return figure

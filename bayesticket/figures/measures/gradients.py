@@ -1,0 +1,44 @@
+"""The gradient of the task loss in the attention, from which the phases of a run are read off."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from bayesticket.analysis import WINDOW
+from bayesticket.figures.measures.columns import accuracy_row, columns_of, lines, recorded
+from bayesticket.figures.measures.family import Family
+from bayesticket.figures.panels import Curve, Row
+from bayesticket.figures.style import GREEN, KL, Panel
+from bayesticket.runs import Run
+
+
+def _rows(run: Run) -> list[Row]:
+    raw = lines(run, "attention_gradient", "recorded", "#D9A3C6", width=1.2)
+    smooth = lines(run, "attention_gradient", f"median of {WINDOW} records", "#A8508A", "smooth", width=2.6)
+    divergence = recorded(run, Curve("kl_to_oracle", "KL", GREEN, in_legend=False))
+    return [
+        Row(Panel("gradient of the task loss in the attention, ‖∂L/∂M‖", log=True), [*raw, *smooth], height=260),
+        Row(KL, context=divergence, context_only=True),
+        accuracy_row(run),
+    ]
+
+
+def _smooth(run: Run) -> pd.DataFrame:
+    """The gradient from which the phases are read off: the median of neighbouring records."""
+    columns = [column for column, _ in columns_of(run, "attention_gradient")]
+    return run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median().add_suffix("[smooth]")
+
+
+GRADIENTS = Family(
+    "Gradients: when attention learns",
+    ("AttentionGradient()",),
+    "The phases are read off these curves: the plateau begins where the gradient, after memorising, has fallen to half "
+    "of its peak; resurgence begins where it has doubled again while the divergence from the oracle has halved. Look "
+    "at whether test accuracy rises before that, or after.",
+    _rows,
+    _smooth,
+)
+
+
+def plot_gradients(run: Run) -> go.Figure:
+    """The task's gradient in the attention, with the divergence and the accuracies that also determine the phases."""
+    return GRADIENTS.plot(run)

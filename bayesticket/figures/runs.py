@@ -1,0 +1,126 @@
+"""Figures of one run and of several."""
+
+import html
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from bayesticket.errors import BayesticketError, refuse_case
+from bayesticket.figures.curves import add_curve, finish_arms, fit_log_axes, stacked
+from bayesticket.figures.style import (
+    ACCURACY,
+    GREEN,
+    GREY,
+    KL,
+    LOSS,
+    MASS,
+    PURPLE,
+    SIZES,
+    TEST,
+    TRAIN,
+    Look,
+    Panel,
+    look,
+)
+from bayesticket.runs import Run
+
+
+def plot_run(run: Run) -> go.Figure:
+    """A run's accuracy, attention, loss and norms against epochs, with the epochs of memorising and grokking."""
+    panels = (ACCURACY, MASS, KL, LOSS, SIZES)
+    figure = stacked(panels)
+    for panel, quantity in ((1, "accuracy"), (4, "loss")):
+        add_curve(figure, run, f"train_{quantity}", panel=panel, name="train", colour=TRAIN, dash="dash")
+        add_curve(figure, run, f"test_{quantity}", panel=panel, name="test", colour=TEST)
+    add_curve(figure, run, "informative_mass_mean", panel=2, name="all of them, mean", colour=GREEN)
+    least = "least of any one"
+    add_curve(figure, run, "informative_mass_least", panel=2, name=least, colour=GREEN, dash="dot")
+    add_curve(figure, run, "kl_to_oracle", panel=3, name="KL", colour=GREEN, in_legend=False)
+    add_curve(figure, run, "mlp_norm", panel=5, name="norm of the MLP", colour=GREY)
+    add_curve(figure, run, "attention_gradient", panel=5, name="attention gradient", colour=PURPLE)
+    fit_log_axes(figure, panels)
+    milestones = (
+        ("memorised", "train", run.memorised_epoch(), TRAIN),
+        ("grokked", "test", run.grok_epoch(), TEST),
+    )
+    for _, _, epoch, colour in milestones:
+        if epoch is not None:
+            figure.add_vline(x=epoch, line={"color": colour, "width": 1.5, "dash": "dashdot"}, opacity=0.7)
+    figure.update_shapes(yref="paper", y0=0, y1=1)
+    said = [
+        f'<span style="color:{colour}">{word} ({half} accuracy ≥ 99%): {reached(epoch, run)}</span>'
+        for word, half, epoch, colour in milestones
+    ]
+    figure.update_layout(
+        title={"text": html.escape(label_of(run), quote=False), "subtitle": {"text": " · ".join(said)}},
+        hoversubplots="axis",
+    )
+    figure.update_xaxes(range=[0, max(run.epoch, 1)])
+    return figure
+
+
+def reached(epoch: int | None, run: Run) -> str:
+    """When a run reached something, in words: "epoch 1,300", or "not in 10,000 epochs"."""
+    return f"not in {run.epoch:,} epochs" if epoch is None else f"epoch {epoch:,}"
+
+
+def label_of(run: Run) -> str:
+    """A run's task and intervention in a few words."""
+    try:
+        config = run.config
+    except BayesticketError:  # made with a class that is not defined here
+        return "run"
+    recipe = repr(config.intervention) if config.intervention.parts else "no intervention"
+    return f"{config.task!r}, {recipe}, seed {config.seed}"
+
+
+def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
+    """Several runs in one figure, each in its own colour: accuracy, attention and loss against epochs.
+
+    A dot marks the epoch of grokking. The curves of a run that was stopped after grokking end where it was stopped.
+    """
+    if not runs:
+        raise refuse_case("runs", "no runs", "at least one run, by name")
+    panels = [_explained(panel) for panel in (ACCURACY, MASS, KL, LOSS)]
+    figure = stacked(panels, panel_height=175)
+    for place, (name, run) in enumerate(runs.items()):
+        # Later curves lie above earlier ones, and are thinner, so that the earlier ones can still be seen.
+        _add_run(figure, name, run, look(place), width=max(1.6, 3.2 - 0.6 * place))
+    finish_arms(figure, panels, max(run.epoch for run in runs.values()))
+    return figure
+
+
+_LINE_STYLES = {
+    ACCURACY: "test solid, train dashed",
+    MASS: "mean solid, least of any one dotted",
+    LOSS: "test solid, train dashed",
+}
+
+
+def _explained(panel: Panel) -> Panel:
+    note = f"</b> ({_LINE_STYLES[panel]})<b>" if panel in _LINE_STYLES else ""
+    return Panel(panel.title + note, panel.log, panel.span, panel.percent)
+
+
+def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) -> None:
+    def curve(column: str, panel: int, suffix: str = "", dash: str = "solid", *, in_legend: bool = False) -> None:
+        thick = dash == "solid"
+        add_curve(
+            figure, run, column, panel=panel, name=name + suffix, colour=drawn.colour, dash=dash,
+            width=width if thick else 1.2, symbol=drawn.symbol if thick else None, group=name, in_legend=in_legend,
+        )  # fmt: skip
+
+    curve("test_accuracy", 1, in_legend=True)
+    curve("train_accuracy", 1, ", train", "dash")
+    curve("informative_mass_mean", 2)
+    curve("informative_mass_least", 2, ", least", "dot")
+    curve("kl_to_oracle", 3)
+    curve("test_loss", 4)
+    curve("train_loss", 4, ", train", "dash")
+    if (epoch := run.grok_epoch()) is not None:
+        figure.add_trace(
+            go.Scatter(
+                x=[epoch], y=[run.curves["test_accuracy"].loc[epoch]], mode="markers", name=f"{name}, grokked",
+                marker={"color": drawn.colour, "size": 9}, legendgroup=name, showlegend=False, hoverinfo="skip",
+            )
+        )  # fmt: skip

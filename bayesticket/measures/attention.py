@@ -1,0 +1,87 @@
+"""Where attention is: how far from a target, and how spread out."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bayesticket import theory
+from bayesticket.attention import Target, as_target, resolve
+from bayesticket.measures.base import AttentionMeasure, Observation
+from bayesticket.model import HookedTransformer, scores_name, visible_from
+from bayesticket.specs import spec
+from bayesticket.tasks import uniform_over
+
+
+@spec
+class KLToOracle(AttentionMeasure):
+    """Divergence of attention from the oracle, `E[D_KL(α*‖α)]` (Eq. 3): a number, averaged over examples and heads.
+
+    `D_KL(α*‖α) = −log k − (1/k) Σ_{i∈S} log α_i`. 0 when attention is the oracle; log T − log k when it is uniform;
+    large when an informative position is missed. Costs a pass over the pattern.
+    """
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The mean divergence."""
+        patterns = self.patterns(seen)
+        oracle = uniform_over(seen.batch.informative, patterns.dtype)[:, None]
+        return theory.kl_divergence(oracle, patterns).mean()
+
+
+@spec
+class KLToTarget(AttentionMeasure):
+    """Divergence of attention from any target of `bayesticket.attention`, `E[D_KL(target‖α)]`: a number.
+
+    `D_KL(target‖α) = Σ_i target_i log(target_i / α_i)`, averaged over examples, heads and layers. 0 when attention is
+    the target; large when a key that the target has weight on is missed. Costs a pass over the pattern; with a teacher
+    for target also one forward pass of the teacher.
+    """
+
+    target: Target = "uniform"
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "target", as_target("target", self.target))
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The mean divergence."""
+        terms = []
+        for layer, name in zip(self.layers, self.pattern_names(), strict=True):
+            rows = self.rows(seen.activations[name])
+            target = resolve(self.target, seen.batch, layer, query=self.query, heads=self.heads)
+            terms.append(theory.kl_divergence(target.to(rows), rows).mean())
+        return torch.stack(terms).mean()
+
+
+@spec
+class AttentionEntropy(AttentionMeasure):
+    """Entropy of attention, `E[H(α)]`, `H(α) = −Σ_i α_i log α_i`: a number, averaged over examples and heads.
+
+    log T when attention is uniform, log k at the oracle; small when attention is on few keys, whether these are
+    informative or not. Costs a pass over the pattern.
+    """
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The mean entropy."""
+        return theory.attention_entropy(self.patterns(seen)).mean()
+
+
+@spec(kw_only=True)
+class ScoreVariance(AttentionMeasure):
+    """Variance of the attention scores over the keys (App. E.1): a number, averaged over examples and heads.
+
+    `E[(1/T) Σ_i (s_i − s̄)²]` of the scores before the softmax, over the keys that the query may attend to. 0 means
+    uniform attention, and a sharp pattern needs a large variance. ‖M‖_F bounds it, so it falls under weight decay.
+    Costs a small part of a millisecond.
+    """
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """The scores of every layer."""
+        return tuple(scores_name(layer) for layer in self.layers)
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The mean variance."""
+        variances = []
+        for layer in self.layers:  # the scores of keys that the query cannot see are −∞
+            visible = visible_from(seen.model, layer, seen.batch.n_positions, self.query)
+            variances.append(theory.score_variance(self.rows(seen.activations[scores_name(layer)])[..., visible]))
+        return torch.cat(variances, 1).mean()

@@ -1,0 +1,116 @@
+"""What a curve is called, and values labelled by such names."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from bayesticket.errors import refuse_case, refuse_name
+from bayesticket.specs import Spec, changed
+
+Half = Literal["train", "test"]
+"""A half of the split."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The name of a curve in parts: `half_measure[fields][entry]`, of which only the measure is always there.
+
+    `str(column)` writes the name and `Column.parse(name)` reads it; each undoes the other.
+
+    >>> str(Column("restricted_loss", fields="keys=(1, 3)", entry="3", half="test"))
+    'test_restricted_loss[keys=(1, 3)][3]'
+    >>> Column.parse("explaining_away[examples=None][measured]")
+    Column(measure='explaining_away', fields='examples=None', entry='measured', half=None)
+    >>> Column.parse("kl_to_target[head=1]").fields, Column.parse("weight_norms[embed.W_E]").entry
+    ('head=1', 'embed.W_E')
+    """
+
+    measure: str
+    """The measure's class in snake case."""
+    fields: str = ""
+    """The fields that differ from their defaults, as `name=value,name=value`."""
+    entry: str = ""
+    """The label of an entry of a vector, or its number."""
+    half: Half | None = None
+    """The half of the split, where the name says it; other curves are of the training half."""
+
+    def __post_init__(self):
+        if (read := _parts(str(self))) != (self.measure, self.fields, self.entry, self.half):
+            raise refuse_case(
+                "column",
+                f"the name {str(self)!r}, which would be read as measure, fields, entry and half {read}",
+                "measures that are not called Train… or Test…, and labels of entries without '=' and brackets",
+            )
+
+    def __str__(self) -> str:
+        half = f"{self.half}_" if self.half else ""
+        return half + self.measure + "".join(f"[{part}]" for part in (self.fields, self.entry) if part)
+
+    @classmethod
+    def parse(cls, name: str) -> "Column":
+        """The parts of a name; a name of another form counts as a measure."""
+        return cls(*_parts(name))
+
+    @property
+    def order(self) -> tuple[tuple[str | int, ...], ...]:
+        """A key to sort columns by, with entry 2 before entry 10.
+
+        >>> names = ["mean_pattern[10]", "mean_pattern[2]", "accuracy"]
+        >>> sorted(names, key=lambda name: Column.parse(name).order)
+        ['accuracy', 'mean_pattern[2]', 'mean_pattern[10]']
+        """
+        return tuple(_natural(part) for part in (self.half or "", self.measure, self.fields, self.entry))
+
+
+def _parts(name: str) -> tuple[str, str, str, Half | None]:
+    """Measure, fields, entry and half of a name."""
+    half = next((half for half in get_args(Half) if name.startswith(f"{half}_")), None)
+    measure, bracket, rest = name.removeprefix(f"{half}_").partition("[")
+    first, between, last = rest.removesuffix("]").rpartition("][")
+    complete = rest.endswith("]") if bracket else True
+    if not complete or not measure or (bracket and not last) or (between and not first):
+        return name, "", "", None
+    if between or "=" not in last:
+        return measure, first, last, half
+    return measure, last, "", half
+
+
+def _natural(text: str) -> tuple[str | int, ...]:
+    """A text with its numbers as numbers; they stand at every second place, so that two such keys compare."""
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", text)))
+
+
+def changed_fields(given: Spec, without: Iterable[str] = ()) -> str:
+    """The fields of a specification that differ from their defaults, as a column shows them."""
+    return ",".join(f"{name}={value}" for name, value in changed(given) if name not in without)
+
+
+class Measured(Mapping[str, float]):
+    """Numbers by the names of their columns; prints as a table.
+
+    >>> Measured({"accuracy": 0.5, "distributed_mass[0]": 1.25})
+    accuracy              0.5
+    distributed_mass[0]  1.25
+    """
+
+    def __init__(self, values: Mapping[str, float]):
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> float:
+        if name not in self._values:
+            raise KeyError(str(refuse_name("column", name, self._values)))
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        if not self:
+            return "nothing measured"
+        shown = {name: f"{value:.6g}" for name, value in self.items()}
+        wide, long = max(map(len, shown)), max(map(len, shown.values()))
+        return "\n".join(f"{name:<{wide}}  {value:>{long}}" for name, value in shown.items())

@@ -1,0 +1,248 @@
+"""Mount, run, observe: what measures see of one forward pass, in training and outside it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bayesticket.attention import AttentionSite
+from bayesticket.errors import refuse
+from bayesticket.interventions import Intervention, Live, as_recipe, reader, require_readable
+from bayesticket.measures.base import Measure, Observation, OptimizerStep
+from bayesticket.measures.columns import Column, Half, Measured
+from bayesticket.model import (
+    HookedTransformer,
+    NamedHook,
+    RowLayout,
+    choose_forward,
+    full_forward,
+    mounted,
+    pattern_name,
+    query_forward,
+    require_firing,
+    require_layer,
+)
+from bayesticket.optim import CrossEntropy
+from bayesticket.tasks import Examples
+
+
+class Observer:
+    """Several measures on one model: the hooks that read for them, and their values after a forward pass.
+
+    `reads` are hook points to read besides those of the measures.
+    """
+
+    def __init__(
+        self, model: HookedTransformer, measures: Iterable[Measure], batch: Examples, *, reads: Iterable[str] = ()
+    ):
+        require_readable(model, batch)
+        self.model, self.measures, self.n_positions = model, tuple(measures), batch.n_positions
+        names = list(reads)
+        require_firing(model, batch.tokens, names, "Observer")
+        for measure in self.measures:
+            if not isinstance(measure, Measure):
+                raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
+            measure.check(model, batch)
+            own = (*measure.reads(model), *measure.differentiates(model))
+            if own:
+                require_firing(model, batch.tokens, own, type(measure).__name__)
+            names += own
+        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
+        self.names = [measure.name for measure in self.measures]
+        if repeated := [name for name in self.names if self.names.count(name) > 1]:
+            raise refuse("measures", repeated[0], "measures with different names")
+        for name, measure in zip(self.names, self.measures, strict=True):  # raises for labels that no column can have
+            _columns(name, measure.labels(model))
+        self.hook_names = list(dict.fromkeys(names))
+        self.differentiated = list(dict.fromkeys(n for m in self.measures for n in m.differentiates(model)))
+        self.activations: dict[str, Tensor] = {}
+        """What the hooks have read in the forward pass that is being observed, undetached."""
+        self.hooks: list[NamedHook] = [(name, reader(self.activations)) for name in self.hook_names]
+
+    def reasons(self) -> list[str]:
+        """Why the query-only forward cannot serve the measures, apart from the hook points they read."""
+        given = (measure.why_full(self.n_positions) for measure in self.measures)
+        return [reason for reason in given if reason is not None]
+
+    @property
+    def follows_steps(self) -> bool:
+        """Whether any of the measures does."""
+        return any(measure.follows_steps for measure in self.measures)
+
+    def values(
+        self,
+        batch: Examples,
+        logits: Tensor,
+        loss: Tensor,
+        gradients: Mapping[str, Tensor],
+        *,
+        edited: tuple[str, ...] = (),
+        step: OptimizerStep | None = None,
+    ) -> dict[str, Tensor]:
+        """The measures' values on the last forward pass, by name; what was read is then forgotten."""
+        with torch.no_grad():
+            seen = Observation(self.model, batch, logits, loss, dict(self.activations), gradients, edited, step)
+            values = {name: measure.value(seen) for name, measure in zip(self.names, self.measures, strict=True)}
+        self.activations.clear()
+        return values
+
+    def numbers(self, values: Mapping[str, Tensor], half: Half | None = None) -> dict[str, float]:
+        """Values as plain numbers, by the names of their columns; `half` is the half of the split they are of."""
+        numbers: dict[str, float] = {}
+        for name, measure in zip(self.names, self.measures, strict=True):
+            value = values[name]
+            # The training half is what most measures are recorded on, and goes without saying.
+            said = half if half == "test" or len(measure.halves) > 1 else None
+            labels = (measure.labels(self.model) or range(len(value))) if value.ndim else ("",)
+            columns = _columns(name, labels, said)
+            numbers |= dict(zip(columns, value.flatten().tolist(), strict=True))
+        return numbers
+
+    def gradients(self, loss: Tensor) -> dict[str, Tensor]:
+        """The gradients that measures ask for, by a backward pass of their own; the graph is kept."""
+        gradients = self._zeros()
+        inputs = {name: self.activations[name] for name in gradients if self.activations[name].requires_grad}
+        if inputs:
+            found = torch.autograd.grad(loss, list(inputs.values()), retain_graph=True, materialize_grads=True)
+            gradients |= dict(zip(inputs, found, strict=True))
+        return gradients
+
+    def gradients_of_backward(self) -> dict[str, Tensor]:
+        """The same gradients, filled in by the coming `loss.backward()` at no cost of their own."""
+        gradients = self._zeros()
+        for name in gradients:
+            if self.activations[name].requires_grad:
+                self.activations[name].register_hook(partial(gradients.__setitem__, name))
+        return gradients
+
+    def _zeros(self) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(self.activations[name]) for name in self.differentiated}
+
+
+def _columns(name: str, entries: Iterable[object], half: Half | None = None) -> list[str]:
+    """The names of a measure's columns, one for each entry."""
+    column = replace(Column.parse(name), half=half)
+    return [str(replace(column, entry=str(entry))) for entry in entries]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one forward pass gave: see `observe`."""
+
+    logits: Float[Tensor, "n outputs"]
+    loss: Float[Tensor, ""]
+    activations: Mapping[str, Tensor]
+    """What was read, by hook point."""
+    gradients: Mapping[str, Tensor]
+    """The gradient of the loss in the activations that measures differentiate."""
+    values: Mapping[str, Tensor]
+    """The measures' values, by name."""
+
+
+def observe(
+    model: HookedTransformer,
+    batch: Examples,
+    observer: Observer,
+    *,
+    edits: Iterable[NamedHook] = (),
+    forward: Literal["fast", "full"] = "full",
+    layout: RowLayout | None = None,
+    loss: Callable[[Tensor, Tensor], Float[Tensor, ""]] | None = None,
+    step: OptimizerStep | None = None,
+) -> Observed:
+    """Mounts edits and the observer's hooks, runs the model on a batch, and takes the measures' values.
+
+    Measures read activations after all edits. A graph is kept only where some measure needs gradients. `layout` is the
+    query-only forward's, made anew where none is given; `step` is the optimiser step before, in training.
+
+    >>> from bayesticket.measures import Accuracy, Loss
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> model, batch = build_model(task), task.split().test
+    >>> list(observe(model, batch, Observer(model, [Loss(), Accuracy()], batch)).values)
+    ['loss', 'accuracy']
+    """
+    edits = list(edits)
+    with mounted(model, [*edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
+        logits = run_forward(forward, model, batch, layout)
+        task = (loss or CrossEntropy())(logits, batch.targets)
+        activations, gradients = dict(observer.activations), observer.gradients(task)
+        edited = tuple(name for name, _ in edits)
+        values = observer.values(batch, logits, task, gradients, edited=edited, step=step)
+    return Observed(logits, task, activations, gradients, values)
+
+
+def measure(
+    model: HookedTransformer,
+    batch: Examples,
+    *measures: Measure,
+    intervention: Intervention | None = None,
+    epoch: int | None = None,
+    forward: Literal["auto", "fast", "full"] = "auto",
+) -> Measured:
+    """Measures any HookedTransformer on a batch, under the edits of an intervention if one is given.
+
+    Returns numbers by the names that curves have; every entry of a vector has its own. Where an edit's weight is a
+    schedule, `epoch` says at which epoch.
+
+    >>> from bayesticket.measures import AttentionEntropy, InformativeMassByPosition
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> seen = measure(build_model(task), task.split().test, AttentionEntropy(), InformativeMassByPosition())
+    >>> list(seen)
+    ['attention_entropy', 'informative_mass_by_position[0]', 'informative_mass_by_position[1]']
+    """
+    observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
+    names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
+    chosen = choose_forward(forward, model, names, reasons)
+    return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
+
+
+def attention_of(
+    model: HookedTransformer,
+    batch: Examples,
+    *,
+    layer: int = 0,
+    query: int = -1,
+    intervention: Intervention | None = None,
+    epoch: int | None = None,
+) -> Float[Tensor, "n heads T"]:
+    """The attention pattern of every example and head at one query, under the edits of an intervention.
+
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> attention_of(build_model(task), task.split().test).shape
+    torch.Size([35, 1, 5])
+    """
+    require_readable(model, batch)
+    site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
+    require_layer(model, layer, "layer")
+    site.require_place(model, batch.n_positions)
+    observer, live = Observer(model, (), batch, reads=(name,)), _live(model, batch, intervention, epoch)
+    return site.rows(observe(model, batch, observer, edits=live.edits).activations[name])
+
+
+def _live(model: HookedTransformer, batch: Examples, intervention: Intervention | None, epoch: int | None) -> Live:
+    live = Live(as_recipe(intervention), model, batch)
+    if epoch is not None:
+        live.epoch = epoch
+    return live
+
+
+def run_forward(
+    forward: Literal["fast", "full"],
+    model: HookedTransformer,
+    batch: Examples,
+    layout: RowLayout | None = None,
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits at the last position, by the chosen forward."""
+    if forward == "full":
+        return full_forward(model, batch.tokens)
+    return query_forward(model, layout or RowLayout(batch.tokens, model.cfg.n_heads))

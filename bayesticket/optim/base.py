@@ -1,0 +1,142 @@
+"""The base of all optimisers, and what training does with any of them.
+
+The optimisers of this library obey Definition 3.2, with learning rate η and weight decay λ, in the form of Propositions
+B.1 and B.2:
+
+    ‖W'‖² ≤ (1 − ηλ) ‖W‖² + (η/λ) ‖D‖²
+
+where D is the gradient for SGD with L2 decay, and the bounded direction for AdamW, Muon and Lion.
+"""
+
+import abc
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.specs import Spec, field_names, spec
+
+
+@spec
+class Optimizer(Spec, abc.ABC):
+    """An optimiser as data: its settings, how it is built, and how long its step can be.
+
+    To add one, write `build`. The state of the optimiser that it builds has to be tensors, as that of torch's own is;
+    it is then checkpointed and restored to the bit.
+
+    >>> @spec
+    ... class PlainAdam(Optimizer):
+    ...     def build(self, parameters):
+    ...         return torch.optim.Adam(parameters.values(), lr=self.lr, weight_decay=self.weight_decay)
+    >>> PlainAdam(lr=0.01)
+    PlainAdam(lr=0.01)
+    """
+
+    lr: float = 1e-3
+    """Learning rate η, reached after the warm-up."""
+    weight_decay: float = 1.0
+    """Weight decay λ; it contracts by ηλ a step."""
+
+    def __post_init__(self):
+        require_number("lr", self.lr, above=0.0)
+        require_number("weight_decay", self.weight_decay, least=0.0)
+
+    @abc.abstractmethod
+    def build(self, parameters: Mapping[str, Parameter]) -> torch.optim.Optimizer:
+        """The optimiser over some named parameters."""
+
+    def direction_bound(self, parameters: Mapping[str, Tensor], direction: float) -> float:
+        """The largest ‖D‖ that a step can have for some parameters together; NaN where no bound is known.
+
+        `direction` is the norm of the step that was taken, for optimisers whose direction is the gradient itself.
+        """
+        return math.nan
+
+
+def joint_norm(norms: Iterable[float]) -> float:
+    """The norm of several parameters together, from the norm of each."""
+    return math.sqrt(sum(norm**2 for norm in norms))
+
+
+def require_betas(betas: object) -> tuple[float, float]:
+    """Two averaging factors as a tuple; raises unless both are numbers from 0 to below 1."""
+    accepted = "two numbers, such as (0.9, 0.999)"
+    if isinstance(betas, str) or not isinstance(betas, Iterable):
+        raise refuse("betas", betas, accepted)
+    listed = tuple(betas)
+    if len(listed) != 2:
+        raise refuse("betas", betas, accepted)
+    for place, beta in enumerate(listed):
+        require_number(f"betas[{place}]", beta, least=0.0, below=1.0)
+    return listed
+
+
+def optimizer_kinds() -> dict[str, type[Optimizer]]:
+    """The optimisers that can be named by a word, `"adamw"` for AdamW; those of the user among them."""
+    known = Spec.kinds.values()
+    return {kind.__name__.lower(): kind for kind in known if issubclass(kind, Optimizer) and kind is not Optimizer}
+
+
+def as_optimizer(given: object, **settings: object) -> Optimizer:
+    """An optimiser from itself or from a word, with some settings replaced; a setting of None is left as it is.
+
+    >>> from bayesticket.optim import AdamW
+    >>> as_optimizer("muon", lr=0.02), as_optimizer(AdamW(lr=0.01), weight_decay=None)
+    (Muon(lr=0.02), AdamW(lr=0.01))
+    """
+    if isinstance(given, str):
+        if given not in (kinds := optimizer_kinds()):
+            raise refuse_name("optimizer", given, kinds)
+        given = kinds[given]()
+    if not isinstance(given, Optimizer):
+        raise refuse("optimizer", given, "an optimiser, such as AdamW(lr=1e-3), or a word, such as 'adamw'")
+    wanted = {name: value for name, value in settings.items() if value is not None}
+    for name in wanted:
+        if name not in (known := field_names(type(given))):
+            kind = type(given).__name__
+            raise refuse(name, wanted[name], f"no {name} with {kind}, which has {', '.join(known)}")
+    return replace(given, **wanted) if wanted else given
+
+
+def build_optimizer(optimizer: Optimizer, parameters: Mapping[str, Parameter]) -> torch.optim.Optimizer:
+    """Builds an optimiser over those of the named parameters that require a gradient.
+
+    >>> from bayesticket.optim import SGD
+    >>> weights = {"W": Parameter(torch.ones(2, 3))}
+    >>> built = build_optimizer(SGD(lr=0.1, weight_decay=1.0), weights)
+    >>> weights["W"].grad = torch.zeros(2, 3)
+    >>> built.step()
+    >>> weights["W"].tolist()[0]
+    [0.8999999761581421, 0.8999999761581421, 0.8999999761581421]
+    """
+    trained = {name: value for name, value in parameters.items() if value.requires_grad}
+    if not trained:
+        raise refuse("parameters", list(parameters), "at least one parameter that requires a gradient")
+    built = optimizer.build(trained)
+    if not isinstance(built, torch.optim.Optimizer):
+        raise refuse(f"{type(optimizer).__name__}.build", built, "a torch.optim.Optimizer")
+    return built
+
+
+def warmup_factor(step: int, warmup: int) -> float:
+    """What the learning rate is multiplied by at `step` (from 0): `min(1, (step + 1) / warmup)`.
+
+    >>> [warmup_factor(step, 4) for step in range(5)]
+    [0.25, 0.5, 0.75, 1.0, 1.0]
+    >>> warmup_factor(0, 0)
+    1.0
+    """
+    require_integer("step", step, least=0)
+    require_integer("warmup", warmup, least=0)
+    return 1.0 if step + 1 >= warmup else (step + 1) / warmup
+
+
+def scale_learning_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Sets the learning rate of every parameter group to a multiple of what it was built with."""
+    require_number("factor", factor, least=0.0)
+    for group in optimizer.param_groups:
+        group["lr"] = group.setdefault("initial_lr", group["lr"]) * factor

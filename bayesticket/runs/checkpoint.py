@@ -1,0 +1,63 @@
+"""The state of a training run as named tensors and a note, from which it continues to the bit."""
+
+import json
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from bayesticket.errors import refuse, require_integer
+from bayesticket.model import load_parameters
+from bayesticket.optim import optimizer_tensors, restore_optimizer
+from bayesticket.runs.loop import Training
+
+_PARTS = ("parameters", "optimizer", "state", "before", "after", "curves")
+
+
+def checkpoint_of(training: Training) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All that is needed to continue: tensors named `<part>/<name>`, and a note of strings."""
+    step = training.last_step  # the next record may need it
+    parts: dict[str, Mapping[str, Tensor]] = {
+        "parameters": training.parameters,
+        "optimizer": optimizer_tensors(training.optimizer, training.parameters),
+        "state": training.train.live.state(),
+        "before": {} if step is None else step.before,
+        "after": {} if step is None else step.after,
+        "curves": {name: torch.tensor(column.to_numpy()) for name, column in training.curves().items()},
+    }
+    state = {
+        "config": training.id,
+        "epoch": training.epoch,
+        "step": training.train.live.context.step,
+        "seconds": training.seconds,
+        "recorded_at": [record["epoch"] for record in training.records],
+    }
+    tensors = {f"{part}/{name}": tensor for part, content in parts.items() for name, tensor in content.items()}
+    return tensors, {"state": json.dumps(state)}
+
+
+def restore_checkpoint(training: Training, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
+    """Puts a checkpoint of the same configuration back; raises unless everything fits."""
+    state = json.loads(note.get("state", "{}"))
+    if state.get("config") != training.id:
+        raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {training.id}")
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = tensor
+    for name in ("epoch", "step"):
+        require_integer(name, state[name], least=0)
+    load_parameters(training.model, parts["parameters"])
+    restore_optimizer(training.optimizer, training.parameters, parts["optimizer"])
+    training.train.live.restore_state(parts["state"])
+    training.train.live.context.step = state["step"]
+    training.epoch, training.seconds = state["epoch"], float(state["seconds"])
+    if training.config.task.redraw_each_epoch and training.epoch:
+        training.redraw(training.epoch - 1)
+    if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
+        before, after = ({name: parts[part][name] for name in training.parameters} for part in ("before", "after"))
+        training.last_step = training.optimizer_step(training.epoch - 1, before, after)
+    training.records, training.grokked_at = [], math.inf
+    for row, epoch in enumerate(state["recorded_at"]):
+        training.keep_record({"epoch": epoch, **{name: column[row].item() for name, column in parts["curves"].items()}})

@@ -1,0 +1,300 @@
+"""The directory of a run: the one owner of its files.
+
+| file | what it holds | when it is there |
+|---|---|---|
+| `run.json` | the header: configuration, status, versions | from the beginning of the run |
+| `tensors.safetensors` | tensors that the configuration refers to | where there are any |
+| `checkpoint.safetensors` | all that is needed to continue to the bit | while the run is not complete |
+| `curves.parquet`, `weights.safetensors` | what was recorded, and the trained weights | when the run has ended |
+
+Beside the directory there may be two hidden files: a lock, held while the run is trained, and a progress file.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+
+import pandas as pd
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from bayesticket.errors import BayesticketError, brief, refuse, refuse_name
+from bayesticket.files import (
+    is_partial,
+    new_directory,
+    prepare_directory,
+    read_json,
+    read_tensors,
+    reading,
+    remove_partials,
+    require_directory,
+    require_path,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
+from bayesticket.specs import JSON, description_id
+
+FORMAT = 2
+Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
+COMPLETE: tuple[Status, ...] = ("finished", "stopped")
+"""A run is complete when it has gone through all its epochs, or has stopped after grokking."""
+
+
+class Busy(BayesticketError):
+    """The run is being trained by another process, which holds its lock."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What `run.json` says of a run."""
+
+    config: dict[str, JSON]
+    """The configuration as `describe` writes it: the settings that differ from the defaults."""
+    status: Status
+    epoch: int
+    """How many epochs were trained."""
+    seconds: float
+    """Wall-clock time of the training."""
+    made_with: dict[str, str]
+    """Versions, Python, threads, device, and which forward was used."""
+    recorded: tuple[str, ...] = ()
+    """The measures that were recorded, as they print."""
+
+    @cached_property
+    def id(self) -> str:
+        """The id of the configuration."""
+        return description_id(self.config)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has gone through all its epochs, or has stopped after grokking."""
+        return self.status in COMPLETE
+
+    def as_json(self) -> dict[str, object]:
+        """The header as plain JSON."""
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "status": self.status,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 3),
+            "made_with": self.made_with,
+            "recorded": list(self.recorded),
+            "config": self.config,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> "Header":
+        """A header from what `as_json` gave; raises unless it is one."""
+        if data.get("format") != FORMAT:
+            raise refuse("format", data.get("format"), f"a run.json of format {FORMAT}")
+        for name, kind in _KINDS.items():
+            given = data.get(name)
+            if isinstance(given, bool) or not isinstance(given, kind) or (kind is not dict and _is_negative(given)):
+                raise refuse(name, given, "a run.json written by this library")
+        if data["status"] not in get_args(Status):
+            raise refuse_name("status", data["status"], get_args(Status))
+        config = dict(data["config"])  # type: ignore[call-overload]
+        if config.get("type") != "TrainConfig":
+            raise refuse("config", config.get("type"), "the description of a TrainConfig")
+        recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
+        return cls(config, *(data[name] for name in ("status", "epoch", "seconds", "made_with")), recorded)  # type: ignore[arg-type]
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "status": str,
+    "epoch": int,
+    "seconds": (int, float),
+    "made_with": dict,
+    "config": dict,
+}
+
+
+def _is_negative(given: object) -> bool:
+    return isinstance(given, int | float) and not given >= 0  # NaN too
+
+
+class RunDirectory:
+    """The directory of one run: which run it holds, how far that is, and how its files are written and read."""
+
+    def __init__(self, path: str | os.PathLike[str], field: str = "store"):
+        self.path, self.field = require_path(field, path, "the path of a directory"), field
+        self.header_path, self.checkpoint_path = self.path / "run.json", self.path / "checkpoint.safetensors"
+        self.curves_path, self.weights_path = self.path / "curves.parquet", self.path / "weights.safetensors"
+        self.tensors_path = self.path / "tensors.safetensors"
+        self.lock_path = self.path.with_name(f".{self.path.name}.lock")
+        self.progress_path = self.path.with_name(f".{self.path.name}.progress")
+        self._lock = FileLock(self.lock_path, timeout=0)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    # Which run it is
+
+    def has_run(self) -> bool:
+        """Whether the directory holds a run, complete or not."""
+        return self.header_path.exists()
+
+    def header(self) -> Header:
+        """What `run.json` says; raises where there is none, or where it is damaged."""
+        if self.path.exists() and not self.has_run():
+            raise refuse("path", str(self.path), "the directory of a saved run, with a run.json")
+        data = read_json(self.header_path)
+        with reading(self.header_path):
+            return Header.from_json(data)
+
+    def status(self) -> Status | None:
+        """The status of the run; None where there is no run."""
+        return self.header().status if self.has_run() else None
+
+    def is_complete(self) -> bool:
+        """Whether the directory holds a run that needs no more training."""
+        return self.status() in COMPLETE
+
+    def has_failed(self) -> bool:
+        """Whether the directory holds a run whose loss became infinite or undefined."""
+        return self.status() == "failed"
+
+    def require_run(self, description: dict[str, JSON]) -> None:
+        """Raises unless the directory can be written to, and is new, empty, or holds the run of this configuration."""
+        require_directory(self.field, self.path)
+        if self.has_run():
+            stored = self.header().config
+            if description_id(stored) != description_id(description):
+                raise BayesticketError(
+                    f"{self.field}: got {str(self.path)!r}, which holds a different run "
+                    f"({_difference(stored, description)}); accepted: a new directory, or one that holds this run"
+                )
+        elif self.path.exists():
+            foreign = [entry.name for entry in self.path.iterdir() if not is_partial(entry)]
+            if foreign and not (foreign == [self.tensors_path.name] and self._has_tensors_of(description)):
+                accepted = f"a new or empty directory, or one that holds this run; it has {foreign[0]!r}"
+                raise refuse(self.field, str(self.path), accepted)
+
+    # Writing
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock of the run; raises `Busy` where another process holds it. May be nested."""
+        prepare_directory(self.field, self.path.parent)
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise Busy(
+                f"{self.field}: got {str(self.path)!r}, a run that another process is training; accepted: the same "
+                "call when that has ended"
+            ) from None
+        try:
+            yield
+        finally:
+            self._remove_lock_of_ended_run()
+            self._lock.release()
+
+    def _remove_lock_of_ended_run(self) -> None:
+        """Removes the lock file of a run that needs no more training: whoever waits for it then loads the run."""
+        with suppress(BayesticketError):
+            if self.status() in (*COMPLETE, "failed"):
+                self.lock_path.unlink(missing_ok=True)
+
+    def begin(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
+        """Makes the directory that of a run: its tensors first, so that `run.json` names none that are not there."""
+        prepare_directory(self.field, self.path)
+        remove_partials(self.path)
+        self._write_tensors(header, tensors)
+        write_json(self.header_path, header.as_json())
+
+    def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
+        """Writes all that is needed to continue; one file, whole or not at all."""
+        write_tensors(self.checkpoint_path, tensors, note)
+
+    def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, str]] | None:
+        """The last checkpoint, if there is one."""
+        return read_tensors(self.checkpoint_path) if self.checkpoint_path.exists() else None
+
+    def save(
+        self, header: Header, tensors: Mapping[str, Tensor], curves: pd.DataFrame, weights: Mapping[str, Tensor]
+    ) -> None:
+        """Writes a run that has ended; until all is written, `run.json` calls it running.
+
+        Raises where the directory holds more of the run than there is to save.
+        """
+        self.require_run(header.config)
+        stored = self.header() if self.has_run() else None
+        if stored is not None:
+            self._require_no_loss(stored, header)
+        if stored is None or not stored.is_complete:  # a complete run is saved over itself
+            self.begin(Header(**{**vars(header), "status": "running"}), tensors)
+        else:
+            remove_partials(self.path)
+            self._write_tensors(header, tensors)
+        write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
+        write_tensors(self.weights_path, weights)
+        write_json(self.header_path, header.as_json())
+
+    def remove_checkpoint(self) -> None:
+        """Removes the checkpoint, when the run is complete."""
+        self.checkpoint_path.unlink(missing_ok=True)
+
+    def set_aside(self) -> Path:
+        """Moves a directory that cannot be read out of the way; returns where it is now."""
+        aside = new_directory(self.path.parent, f"{self.path.name}.damaged")
+        aside.rmdir()
+        return self.path.rename(aside)
+
+    def _write_tensors(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
+        if tensors:
+            write_tensors(self.tensors_path, tensors, {"run": header.id})
+
+    def _has_tensors_of(self, description: dict[str, JSON]) -> bool:
+        """Whether the tensors are those of a run whose beginning was cut off before its header was written."""
+        return read_tensors(self.tensors_path)[1].get("run") == description_id(description)
+
+    def _require_no_loss(self, stored: Header, header: Header) -> None:
+        less_complete = stored.is_complete and not header.is_complete
+        if less_complete or stored.epoch > header.epoch:
+            raise BayesticketError(
+                f"{self.field}: got {str(self.path)!r}, which holds {stored.epoch:,} epochs of this run "
+                f"({stored.status}); accepted: a directory without it, as there are {header.epoch:,} to save "
+                f"({header.status})"
+            )
+
+    # Reading
+
+    def tensors(self, header: Header) -> dict[str, Tensor]:
+        """The tensors that the configuration refers to."""
+        with reading(self.header_path):
+            needed = _needs_tensors(header.config)
+        return read_tensors(self.tensors_path)[0] if needed else {}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The trained weights."""
+        return read_tensors(self.weights_path)[0]
+
+    def curves(self) -> pd.DataFrame:
+        """What was recorded, labelled by epoch."""
+        with reading(self.curves_path):
+            curves = pd.read_parquet(self.curves_path)
+            kinds = {str(kind) for kind in curves.dtypes}
+            if curves.index.name != "epoch" or curves.index.dtype != "int64" or not kinds <= {"float64"}:
+                raise refuse("columns", dict(curves.dtypes.astype(str)), "the curves of a run, numbers by epoch")
+            if len(curves) and not {"train_accuracy", "test_accuracy"} <= set(curves):
+                raise refuse("columns", list(curves), "the curves of a run, with both accuracies")
+            return curves
+
+
+def _needs_tensors(data: JSON) -> bool:
+    if isinstance(data, dict):
+        return set(data) == {"tensor"} or any(map(_needs_tensors, data.values()))
+    return isinstance(data, list) and any(map(_needs_tensors, data))
+
+
+def _difference(stored: dict[str, JSON], description: dict[str, JSON]) -> str:
+    """The first setting in which two configurations differ, in words."""
+    name = next(name for name in [*description, *stored] if stored.get(name) != description.get(name))
+    was, is_ = (brief(data[name]) if name in data else "the default" for data in (stored, description))
+    return f"{name} is {was}, not {is_}"

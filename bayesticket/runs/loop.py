@@ -1,0 +1,276 @@
+"""The training loop: the state of a run between two epochs, and the step from one to the next."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bayesticket.errors import BayesticketError
+from bayesticket.interventions import Live, Recipe
+from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, observe, run_forward
+from bayesticket.model import RowLayout, choose_forward, mounted
+from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
+from bayesticket.runs.config import TrainConfig, resolve_device
+from bayesticket.runs.directory import Status
+from bayesticket.runs.prepare import build_model, require_target_of_both_halves
+from bayesticket.runs.run import Run, describe_config
+from bayesticket.runs.versions import versions
+from bayesticket.seeding import seeded_generator
+from bayesticket.specs import description_id
+from bayesticket.tasks import Examples
+
+Record = dict[str, float]
+
+
+class NonFiniteLoss(BayesticketError):
+    """The loss became infinite or undefined; `run` holds everything recorded before."""
+
+    def __init__(self, message: str, run: Run | None = None):
+        super().__init__(message)
+        self.run = run
+
+
+@dataclass
+class _Half:
+    """One half of the split, with what is mounted when the model runs on it."""
+
+    name: Half
+    batch: Examples
+    live: Live
+    observer: Observer
+    layout: RowLayout | None = None
+
+
+class Training:
+    """The state of a training run between two epochs."""
+
+    def __init__(self, config: TrainConfig, config_file: str | None = None):
+        keep_freed_memory()
+        self.config, self.config_file = config, config_file
+        self.description, self.tensors = describe_config(config)  # raises where a part cannot be stored
+        self.id = description_id(self.description)
+        self.device = resolve_device(config.device)
+        split = config.task.split(config.train_fraction, config.seed_of("split"))
+        train, test = split.train.to(self.device), split.test.to(self.device)
+        self.first_draw = train
+        self.model = build_model(config, self.device)
+        self.measures = (*DEFAULT_MEASURES, *config.measures)
+        self.train = self._train_half(train, len(test))
+        self.test = self._test_half(test)
+        self.forward: Literal["fast", "full"] = self._choose_forward()
+        self.parameters = dict(self.model.named_parameters())
+        self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
+        self.optimizer = build_optimizer(config.optimizer, self.parameters)
+        self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
+        self.records: list[Record] = []
+        self.last_step: OptimizerStep | None = None
+        for half in (self.train, self.test):
+            half.layout, half.live.epoch = self._layout(half.batch), 0
+        with self.train.live:
+            pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
+
+    def _train_half(self, train: Examples, n_test: int) -> _Half:
+        live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))
+        for part in live.parts:
+            if part.fills("edits"):
+                require_target_of_both_halves(part, len(train), n_test)
+        return _Half("train", train, live, Observer(self.model, _of_half(self.measures, "train"), train))
+
+    def _test_half(self, test: Examples) -> _Half:
+        editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
+        live = Live(Recipe(editing), self.model, test)  # priors are not for examples held out
+        live.share_state_of(self.train.live)
+        return _Half("test", test, live, Observer(self.model, _of_half(self.measures, "test"), test))
+
+    def _choose_forward(self) -> Literal["fast", "full"]:
+        halves = (self.train, self.test)
+        names = [*self.train.live.hook_names, *(name for half in halves for name in half.observer.hook_names)]
+        reasons = [
+            *(reason for half in halves for reason in half.live.reasons()),
+            *(reason for half in halves for reason in half.observer.reasons()),
+        ]
+        return choose_forward(self.config.forward, self.model, names, reasons)
+
+    def is_over(self) -> bool:
+        """Whether all epochs are done, or enough of them since the model grokked."""
+        patience = self.config.stop_after_grok
+        stopped = patience is not None and self.epoch >= self.grokked_at + patience
+        return self.epoch >= self.config.epochs or stopped
+
+    # Steps
+
+    def take_epoch(self) -> None:
+        """Trains one epoch, and records the state before it where a record is due."""
+        config = self.config
+        self._set_epoch()
+        if config.task.redraw_each_epoch:
+            self.redraw(self.epoch)
+        scale_learning_rates(self.optimizer, warmup_factor(self.epoch, config.warmup))
+        due = self.epoch % config.record_every == 0
+        if config.batch_size is None:
+            values = self._observe(self.test) if due else {}
+            values |= self._step(None, self.train.layout, record=due)
+            if due:
+                self._keep(values)
+        else:
+            if due:
+                self.record()
+            for index in self._batches(config.batch_size):
+                self._step(index, self._layout(self.train.batch, index))
+        self.epoch += 1
+
+    def _set_epoch(self) -> None:
+        self.train.live.epoch = self.test.live.epoch = self.epoch
+
+    def _step(self, index: Tensor | None, layout: RowLayout | None, *, record: bool = False) -> Record:
+        """One optimiser step on the selected examples, and the training half's record where one is due."""
+        live, observer = self.train.live, self.train.observer
+        batch = self.train.batch if index is None else self.train.batch.select(index)
+        live.select(index)
+        with live, mounted(self.model, observer.hooks) if record else nullcontext():
+            logits = run_forward(self.forward, self.model, batch, layout)
+            loss = self.config.loss(logits, batch.targets)
+            terms = {"task": loss, **live.penalties()}
+            total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
+            if not math.isfinite(total.item()):
+                raise NonFiniteLoss(_blame(self.epoch, terms))
+            gradients: Mapping[str, Tensor] = {}
+            if record:  # measures ask for the gradients of the task's loss alone
+                gradients = observer.gradients_of_backward() if total is loss else observer.gradients(loss)
+            total.backward()
+            values = self._values_of_step(batch, logits, loss, gradients) if record else {}
+            if live.changes_gradients:
+                live.gradients()
+            if self.config.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
+            self._take_optimizer_step()
+            live.project()
+        return values
+
+    def _values_of_step(self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]) -> Record:
+        """The training half's record, from the forward pass that a step has made in any case."""
+        observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
+        values = observer.values(batch, logits, loss, gradients, edited=edited, step=self.last_step)
+        return observer.numbers(values, "train")
+
+    def _take_optimizer_step(self) -> None:
+        followed = self.train.observer.follows_steps and (self.epoch + 1) % self.config.record_every == 0
+        before = self.copy_parameters() if followed else {}
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.last_step = self.optimizer_step(self.epoch, before, self.copy_parameters()) if followed else None
+
+    def optimizer_step(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
+        """The optimiser step of an epoch, for measures that follow steps."""
+        optimizer = self.config.optimizer
+        return OptimizerStep(before, after, optimizer, optimizer.lr * warmup_factor(epoch, self.config.warmup))
+
+    def copy_parameters(self) -> dict[str, Tensor]:
+        """The parameters as they are now, by name."""
+        return {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+
+    # Recording
+
+    def record(self) -> None:
+        """Records the current state, in a forward pass of its own."""
+        self._set_epoch()
+        self.train.live.select(None)
+        self._keep(self._observe(self.test) | self._observe(self.train))
+
+    def _observe(self, half: _Half) -> Record:
+        """Runs the model on one half, and measures it."""
+
+        def loss(logits: Tensor, targets: Tensor) -> Tensor:
+            loss = self.config.loss(logits, targets)
+            if not math.isfinite(loss.item()) and half.name == "train":
+                raise NonFiniteLoss(_blame(self.epoch, {"task": loss}))
+            return loss
+
+        seen = observe(
+            self.model,
+            half.batch,
+            half.observer,
+            edits=half.live.edits,
+            forward=self.forward,
+            layout=half.layout,
+            loss=loss,
+            step=self.last_step,
+        )
+        return half.observer.numbers(seen.values, half.name)
+
+    def _keep(self, values: Record) -> None:
+        self.keep_record({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})
+
+    def keep_record(self, record: Record) -> None:
+        """Adds a record, and notes the first one at which the model has grokked."""
+        self.records.append(record)
+        if record["test_accuracy"] >= self.config.grok_threshold:
+            self.grokked_at = min(self.grokked_at, record["epoch"])
+
+    def curves(self) -> pd.DataFrame:
+        """What was recorded; NaN where a record lacks a measure that others have."""
+        index = pd.Index([int(record["epoch"]) for record in self.records], name="epoch", dtype="int64")
+        names = dict.fromkeys(name for record in self.records for name in record if name != "epoch")
+        columns = {name: [record.get(name, math.nan) for record in self.records] for name in names}
+        return pd.DataFrame(columns, index=index, dtype="float64")
+
+    # Data
+
+    def _layout(self, batch: Examples, index: Tensor | None = None) -> RowLayout | None:
+        if self.forward == "full":
+            return None
+        return RowLayout(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
+
+    def _batches(self, size: int) -> Iterator[Tensor]:
+        generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
+        order = torch.randperm(len(self.train.batch), generator=generator).to(self.device)
+        return iter(order.split(size))
+
+    def redraw(self, epoch: int) -> None:
+        """Draws the distractors of the training half anew: a function of the epoch, so that a resumed run agrees."""
+        generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
+        seed = int(torch.randint(2**31, (), generator=generator))
+        self.train.batch = self.config.task.redraw(self.first_draw, seed=seed)
+        self.train.live.context.replace(self.train.batch)
+        self.train.layout = self._layout(self.train.batch)
+
+    # Results
+
+    def as_run(self, status: Status) -> Run:
+        """The run so far."""
+        note = {} if self.config_file is None else {"config_file": self.config_file}
+        return Run(
+            description=self.description,
+            tensors=self.tensors,
+            weights={name: parameter.cpu() for name, parameter in self.copy_parameters().items()},
+            curves=self.curves(),
+            epoch=self.epoch,
+            status=status,
+            seconds=self.seconds,
+            made_with=versions() | {"forward": self.forward, "device": self.device} | note,
+            recorded=tuple(map(repr, self.measures)),
+        )
+
+
+def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:
+    return [measure for measure in measures if half in measure.halves]
+
+
+def _blame(epoch: int, terms: Mapping[str, Tensor]) -> str:
+    broken = {name: term.item() for name, term in terms.items() if not math.isfinite(term.item())}
+    named = ", ".join(f"{name} is {value}" for name, value in broken.items()) or "their sum overflows"
+    return f"loss: not finite at epoch {epoch} ({named}); what was recorded before is kept in the run"
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc reuse the megabytes that every step frees, instead of returning them and faulting them in again.
+
+    Its threshold for doing so grows to the largest block ever freed, up to 32 MiB; without this a step is a quarter
+    slower. Harmless with any other allocator.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)

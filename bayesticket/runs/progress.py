@@ -1,0 +1,46 @@
+"""How far training is: a bar, or a function of the user's."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from bayesticket.errors import refuse
+from bayesticket.runs.config import TrainConfig
+
+Progress = Callable[[int, Mapping[str, float]], None]
+"""Called after every record with the epoch and what was recorded; a KeyboardInterrupt in it stops as Ctrl-C does."""
+
+
+def require_progress(progress: object) -> None:
+    """Raises unless `progress` says whether, or how, to show how far training is."""
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+        raise refuse("progress", progress, "True, False, None, or a function of the epoch and what was recorded")
+
+
+@contextmanager
+def reporting(
+    progress: bool | Progress | None, config: TrainConfig, epoch: int, interrupted: threading.Event
+) -> Iterator[Progress]:
+    """The function to call after every record; a bar on a terminal by default."""
+    if callable(progress):
+
+        def call(reached: int, values: Mapping[str, float]) -> None:
+            try:
+                progress(reached, values)
+            except KeyboardInterrupt:  # between two steps, so that stopping can be orderly
+                interrupted.set()
+
+        yield call
+        return
+    # None leaves it to tqdm: shown on a terminal, silent elsewhere.
+    disable = None if progress is None else not progress
+    with tqdm(total=config.epochs, initial=epoch, unit="epoch", disable=disable, dynamic_ncols=True) as bar:
+
+        def show(reached: int, values: Mapping[str, float]) -> None:
+            accuracies = f"train {values['train_accuracy']:.0%}, test {values['test_accuracy']:.0%}"
+            bar.set_postfix_str(accuracies, refresh=False)
+            bar.update(reached - bar.n)
+
+        yield show

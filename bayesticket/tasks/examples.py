@@ -1,0 +1,106 @@
+"""Examples: sequences, what is to be answered at their last position, and where the answer can be read."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from bayesticket.errors import BayesticketError, refuse, require_integer
+
+
+def uniform_over(positions: Bool[Tensor, "n T"], dtype: torch.dtype | None = None) -> Float[Tensor, "n T"]:
+    """Weights that are equal on the marked positions of a sequence, 0 elsewhere, and sum to 1.
+
+    >>> uniform_over(torch.tensor([[True, False, True]]))
+    tensor([[0.5000, 0.0000, 0.5000]])
+    """
+    marked = positions.to(dtype or torch.get_default_dtype())
+    return marked / marked.sum(-1, keepdim=True)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Examples:
+    """Sequences, what is to be answered at their last position, and where the answer can be read.
+
+    >>> import torch
+    >>> tokens, targets = torch.tensor([[3, 7, 4, 9, 8]]), torch.tensor([0])
+    >>> examples = Examples(tokens, targets, torch.tensor([[True, False, True, False, False]]))
+    >>> examples, examples.oracle
+    (Examples(n=1, n_positions=5), tensor([[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]))
+    """
+
+    tokens: Int[Tensor, "n T"]
+    targets: Int[Tensor, "n"]
+    informative: Bool[Tensor, "n T"]
+    origin: Int[Tensor, "n"] | None = None
+    """In a half of a split: the index of each example among all examples of the task."""
+    n_whole: int | None = None
+    """In a half of a split: the number of all examples of the task."""
+
+    @property
+    def n(self) -> int:
+        """The number of examples."""
+        return self.tokens.shape[0]
+
+    @property
+    def n_positions(self) -> int:
+        """The length `T` of each sequence; the query is the last position."""
+        return self.tokens.shape[1]
+
+    @functools.cached_property
+    def oracle(self) -> Float[Tensor, "n T"]:
+        """The oracle posterior: `α*_i = 1/k` at the `k` informative positions, 0 elsewhere."""
+        return uniform_over(self.informative)
+
+    def select(self, index: Int[Tensor, "m"] | Bool[Tensor, "n"] | slice) -> "Examples":
+        """The examples at `index`, in its order."""
+        return self._with_each(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device | str) -> "Examples":
+        """The same examples on `device`."""
+        return self._with_each(lambda tensor: tensor.to(device))
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Examples":
+        origin = None if self.origin is None else change(self.origin)
+        return Examples(change(self.tokens), change(self.targets), change(self.informative), origin, self.n_whole)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"Examples(n={self.n}, n_positions={self.n_positions})"
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """The two disjoint halves of a task's examples.
+
+    >>> from bayesticket.tasks import ModularAddition
+    >>> ModularAddition(p=113).split(train_fraction=0.3, seed=0)
+    Split(train=Examples(n=3830, n_positions=5), test=Examples(n=8939, n_positions=5))
+    """
+
+    train: Examples
+    test: Examples
+
+
+def require_seed(seed: int) -> None:
+    """Raises BayesticketError unless the seed is a whole number from 0 that torch's generators take."""
+    require_integer("seed", seed, least=0)
+    if seed >= 2**63:
+        raise refuse("seed", seed, "a whole number below 2**63")
+
+
+def require_informative_rows(informative: Bool[Tensor, "n T"]) -> None:
+    """Raises BayesticketError if some sequence has no informative position."""
+    empty = (~informative.any(dim=1)).nonzero()
+    if len(empty):
+        row = int(empty[0])
+        accepted = "at least one informative position in each row"
+        raise BayesticketError(f"informative: row {row} marks no position; accepted: {accepted}")

@@ -1,0 +1,111 @@
+"""A user's own data as a task."""
+
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from einops import repeat
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from bayesticket.errors import refuse, require_integer
+from bayesticket.specs import spec
+from bayesticket.tasks.base import AbstractTask
+from bayesticket.tasks.examples import Examples, require_informative_rows, require_seed
+
+
+@final
+@spec
+class Task(AbstractTask):
+    """A user's own data: `tokens` (n, T), `targets` (n,), and `informative` positions (T,) or (n, T).
+
+    The data may be tensors, arrays or nested lists, with integers of any width; they are copied. By default
+    `d_vocab` is the largest token plus 1, and `d_vocab_out` the largest target plus 1.
+
+    >>> task = Task(tokens=[[3, 1, 9], [2, 2, 9]], targets=[3, 2], informative=[True, False, False])
+    >>> task
+    Task(n=2, n_positions=3, d_vocab=10, d_vocab_out=4)
+    """
+
+    tokens: npt.ArrayLike
+    targets: npt.ArrayLike
+    informative: npt.ArrayLike
+    d_vocab: int | None = None  # type: ignore[assignment]
+    d_vocab_out: int | None = None  # type: ignore[assignment]
+
+    def __post_init__(self):
+        tokens = _integers("tokens", self.tokens, shape=("n", "T"))
+        targets = _integers("targets", self.targets, shape=("n",)).to(tokens.device)
+        if len(targets) != len(tokens):
+            raise refuse("targets", tuple(targets.shape), f"one for each of the {len(tokens)} rows of tokens")
+        checked = {
+            "tokens": tokens,
+            "targets": targets,
+            "informative": _informative_rows(self.informative, tokens),
+            "d_vocab": _vocabulary("tokens", tokens, "d_vocab", self.d_vocab),
+            "d_vocab_out": _vocabulary("targets", targets, "d_vocab_out", self.d_vocab_out),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def n_positions(self) -> int:
+        """The length `T` of each sequence; the query is the last position."""
+        return self.tokens.shape[1]  # type: ignore[union-attr]
+
+    def examples(self, seed: int) -> Examples:
+        """The data as given; the seed changes nothing."""
+        require_seed(seed)
+        return Examples(self.tokens, self.targets, self.informative)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        sizes = ("n_positions", "d_vocab", "d_vocab_out")
+        shown = ", ".join(f"{size}={getattr(self, size)}" for size in sizes)
+        return f"Task(n={self.examples(0).n}, {shown})"
+
+
+def _tensor(field: str, given: object, accepted: str) -> Tensor:
+    """A copy of the data as a tensor, so that the caller may change the original afterwards."""
+    try:
+        return given.detach().clone() if isinstance(given, Tensor) else torch.as_tensor(np.array(given))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise refuse(field, given, accepted) from error
+
+
+def _integers(field: str, given: object, *, shape: tuple[str, ...]) -> Tensor:
+    axes = f"({shape[0]},)" if len(shape) == 1 else f"({', '.join(shape)})"
+    accepted = f"a non-empty tensor or array of integers, of shape {axes}"
+    tensor = _tensor(field, given, accepted)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise refuse(field, tensor.dtype, accepted)
+    if tensor.ndim != len(shape) or tensor.numel() == 0:
+        raise refuse(field, tuple(tensor.shape), accepted)
+    return tensor.to(torch.int64)
+
+
+def _informative_rows(given: object, tokens: Int[Tensor, "n T"]) -> Bool[Tensor, "n T"]:
+    n, n_positions = tokens.shape
+    accepted = f"a tensor or array of booleans, of shape ({n_positions},) or ({n}, {n_positions})"
+    informative = _tensor("informative", given, accepted)
+    if informative.dtype != torch.bool:
+        raise refuse("informative", informative.dtype, accepted)
+    if tuple(informative.shape) not in ((n_positions,), (n, n_positions)):
+        raise refuse("informative", tuple(informative.shape), accepted)
+    informative = informative.to(tokens.device)
+    if informative.ndim == 1:
+        informative = repeat(informative, "position -> n position", n=n)
+    require_informative_rows(informative)
+    return informative
+
+
+def _vocabulary(field: str, values: Int[Tensor, "..."], size_field: str, size: int | None) -> int:
+    least, most = int(values.min()), int(values.max())
+    if least < 0:
+        raise refuse(field, least, "whole numbers from 0")
+    if size is None:
+        return most + 1
+    require_integer(size_field, size, least=1)
+    if most >= size:
+        raise refuse(field, most, f"whole numbers from 0 to {size - 1}, as {size_field}={size}")
+    return size

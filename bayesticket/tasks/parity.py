@@ -1,0 +1,54 @@
+"""Sparse parity."""
+
+from typing import final
+
+from jaxtyping import Int
+from torch import Tensor
+
+from bayesticket.errors import refuse, require_integer
+from bayesticket.specs import spec
+from bayesticket.tasks.layout import Layout
+from bayesticket.tasks.symbolic import AbstractSymbolicTask
+
+
+@final
+@spec
+class SparseParity(AbstractSymbolicTask):
+    """`n` bits and `=`, answered by the parity of `k` of them; the other bits are the distractors.
+
+    If positions are fixed, the informative bits stand at `⌊i·n/k⌋`, `i = 0 … k − 1`.
+
+    >>> task = SparseParity(n=40, k=3)
+    >>> task.layout.home, task.n_positions, len(task.examples(seed=0))
+    ((0, 13, 26), 41, 12769)
+    """
+
+    n: int = 40
+    k: int = 3
+
+    @property
+    def layout(self) -> Layout:
+        """Bits without operators; the distractor bits are part of the input."""
+        return Layout(
+            n_values=2,
+            n_operands=self.k,
+            n_noise=self.n - self.k,
+            separated=False,
+            home=tuple(i * self.n // self.k for i in range(self.k)),
+            noise_is_input=True,
+            noise_tokens=self.noise_tokens(),
+        )
+
+    def answer(self, operands: Int[Tensor, "n k"]) -> Int[Tensor, "n"]:
+        """The exclusive or of the informative bits."""
+        return operands.sum(dim=1) % 2
+
+    def require_sizes(self) -> None:
+        """Raises BayesticketError unless `1 ≤ k ≤ n`, with random distractors."""
+        require_integer("n", self.n, least=1)
+        require_integer("k", self.k, least=1)
+        if self.k > self.n:
+            raise refuse("k", self.k, f"at most the number of bits, n={self.n}")
+        if self.distractors == "constant":
+            accepted = f"'random', since with constant distractors there are only 2^k = {2**self.k} sequences"
+            raise refuse("distractors", self.distractors, accepted)

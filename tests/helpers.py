@@ -1,0 +1,46 @@
+"""What tests of several modules use: small models, and what is read off them."""
+
+import torch
+
+import bayesticket as bt
+from bayesticket.model.build import hooked_transformer
+
+
+def deep_model(**changes):
+    """A model of two layers for `ModularAddition(p=7)`."""
+    config = {"n_layers": 2, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 5, "d_vocab": 9, "d_vocab_out": 7}
+    return hooked_transformer(config | {"act_fn": "relu", "normalization_type": "LN"} | changes, seed=0)
+
+
+def addition_grid(p, k=2):
+    """A model whose weights are not near zero, and every example of a sum of k numbers modulo p."""
+    task = bt.ModularAddition(p=p) if k == 2 else bt.KOperandAddition(k=k, p=p)
+    model = bt.build_model(task, d_model=8, d_mlp=16, dtype=torch.float64)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    return model, task.examples(seed=0)
+
+
+def value_of(measure, model, batch, **options):
+    """The number of one measure, or the list of numbers of one whose value is a vector."""
+    seen = bt.measure(model, batch, measure, **options)
+    columns = [bt.measures.Column.parse(name) for name in seen]
+    return list(seen.values()) if columns[0].entry else next(iter(seen.values()))
+
+
+def logits_of(model, batch):
+    """The logits at the last position, without a graph."""
+    with torch.no_grad():
+        return model(batch.tokens)[:, -1]
+
+
+def attention_and_values(model, batch):
+    """The attention of the last position, (example, head, key), and the values, (example, key, head, d_head)."""
+    _, cache = model.run_with_cache(batch.tokens)
+    return cache["blocks.0.attn.hook_pattern"][:, :, -1], cache["blocks.0.attn.hook_v"]
+
+
+def informative_places(batch, example):
+    """The informative positions of one example."""
+    return [place for place in range(batch.n_positions) if batch.informative[example, place]]

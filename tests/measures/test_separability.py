@@ -1,0 +1,71 @@
+"""The separability margin by a search over all pairs."""
+
+import pytest
+from catalog import TASKS, model_of
+from helpers import attention_and_values, deep_model, informative_places, value_of
+
+import bayesticket as bt
+from bayesticket.measures import (
+    SeparabilityMargin,
+)
+
+
+@pytest.mark.parametrize("normalization_type", [None, "LN"])
+@pytest.mark.parametrize("name", ["addition", "addition, drawn positions", "several queries", "parity"])
+def test_the_separability_margin_by_search_over_all_pairs(name, normalization_type):
+    task = TASKS[name]
+    model, batch = model_of(task, normalization_type=normalization_type), task.split().test
+    alpha, values = attention_and_values(model, batch)
+    found = {}
+    for n in range(len(batch)):
+        places = informative_places(batch, n)
+        others = [t for t in range(batch.n_positions) if t not in places]
+        for h in range(2):
+            mass = sum(alpha[n, h, t] for t in others)
+            centroid = sum(alpha[n, h, t] * values[n, t, h] for t in others) / mass
+            for j in places:
+                found[n, j, h] = (values[n, j, h] - centroid).norm().item()
+    margin, example, position, head = value_of(SeparabilityMargin(), model, batch)
+    assert margin == pytest.approx(min(found.values()), rel=1e-9)
+    assert found[int(example), int(position), int(head)] == pytest.approx(margin, rel=1e-9)
+
+    pairs = {}
+    for j in range(batch.n_positions):
+        rows = [n for n in range(len(batch)) if batch.informative[n, j]]
+        for a in rows:
+            for b in rows:
+                token, other = int(batch.tokens[a, j]), int(batch.tokens[b, j])
+                if token != other:
+                    for h in range(2):
+                        pairs[j, token, other, h] = (values[a, j, h] - values[b, j, h]).norm().item()
+    raw = value_of(SeparabilityMargin("raw"), model, batch)
+    assert raw[0] == pytest.approx(min(pairs.values()), rel=1e-9)
+    assert pairs[tuple(int(entry) for entry in raw[1:])] == pytest.approx(raw[0], rel=1e-9)
+
+
+def test_a_deeper_model_is_refused_with_the_reason():
+    with pytest.raises(bt.BayesticketError, match=r"n_layers=2.*one-layer.*own token alone"):
+        bt.measure(deep_model(normalization_type=None), TASKS["addition"].split().test, SeparabilityMargin())
+
+
+def test_vectors_are_named_in_curves():
+    run = bt.train(
+        TASKS["addition"], model=bt.Architecture(d_model=8, d_mlp=8), measures=[SeparabilityMargin()], epochs=10
+    )
+    names = [f"separability_margin[{name}]" for name in ("margin", "example", "position", "head")]
+    assert set(names) <= set(run.curves)
+
+
+def test_the_margin_is_refused_where_values_are_edited():
+    @bt.spec
+    class LargeValues(bt.Intervention):
+        def edits(self, context):
+            return [("blocks.0.attn.hook_v", lambda value, hook: 100 * value)]
+
+    model, batch = model_of(TASKS["addition"]), TASKS["addition"].split().test
+    with pytest.raises(bt.BayesticketError, match=r"SeparabilityMargin.*edits blocks\.0\.attn\.hook_v"):
+        bt.measure(model, batch, SeparabilityMargin(), intervention=LargeValues())
+    bt.measure(model, batch, SeparabilityMargin(), intervention=bt.FrozenAttention())  # moves attention, not values
+    model.hook_dict["blocks.0.attn.hook_v"].add_hook(lambda values, hook: 2 * values)
+    with pytest.raises(bt.BayesticketError, match=r"hooks of its own on blocks\.0\.attn\.hook_v"):
+        bt.measure(model, batch, SeparabilityMargin())

@@ -1,0 +1,165 @@
+"""The query-only forward on small and lopsided batches, and how batches are made of rows."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bayesticket as bt
+from bayesticket.model import (
+    FAST_HOOKS,
+    RowLayout,
+    choose_forward,
+    full_forward,
+    mounted,
+    query_forward,
+    task_loss,
+    why_full,
+)
+
+TASK = bt.ModularAddition(p=7)
+TOKENS = TASK.split(train_fraction=0.4).train.tokens
+
+# Which positions hold one token throughout: none, the last alone, all but one, all.
+BATCHES = {
+    "one sequence": TOKENS[:1],
+    "one sequence three times": TOKENS[:1].expand(3, -1).contiguous(),
+    "two sequences": TOKENS[:2],
+    "all but the first position constant": torch.cat([torch.arange(6)[:, None], TOKENS[:1, 1:].expand(6, -1)], 1),
+    "all but the second position constant": torch.tensor([[3, token, 2, 2, 7] for token in (0, 5, 5, 1)]),
+    "all but the last position constant": torch.tensor([[3, 1, 2, 2, token] for token in (0, 5, 5, 1)]),
+    "no position constant": torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 1, 1, 1, 1]]),
+    "one position": torch.tensor([[0], [3], [3]]),
+    "one position, constant": torch.tensor([[3], [3]]),
+    "of two positions the last constant": torch.tensor([[0, 7], [3, 7], [2, 7]]),
+    "the task's": TOKENS,
+}
+batches = pytest.mark.parametrize("tokens", BATCHES.values(), ids=BATCHES)
+
+
+def a_model(n_heads=2, **options):
+    model = bt.build_model(TASK, d_model=8, n_heads=n_heads, d_mlp=16, seed=1, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)))
+    return model
+
+
+def gradients(model, logits):
+    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(9), dtype=logits.dtype)
+    found = torch.autograd.grad((logits * weights).sum(), list(model.parameters()), allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(model.parameters(), found, strict=True)]
+
+
+@batches
+@pytest.mark.parametrize("n_heads", [1, 2, 4])
+def test_the_forwards_agree_on_any_batch(tokens, n_heads):
+    model = a_model(n_heads)
+    slow, quick = full_forward(model, tokens), query_forward(model, RowLayout(tokens, n_heads))
+    torch.testing.assert_close(quick, slow, rtol=1e-10, atol=1e-10)
+    for found, expected in zip(gradients(model, quick), gradients(model, slow), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@batches
+@pytest.mark.parametrize("frozen", [("W_V", "b_V"), ("W_Q", "W_K", "b_Q", "b_K")])
+def test_the_forwards_agree_where_a_part_is_frozen(tokens, frozen):
+    # Of the mixing's two gradients, in the values and in the weights, only one is asked for.
+    model = a_model()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    free = [
+        value for name, value in model.blocks[0].attn.named_parameters() if name[:2] in "W_b_" and name not in frozen
+    ]
+    for parameter in free:
+        parameter.requires_grad_(True)
+    slow, quick = full_forward(model, tokens), query_forward(model, RowLayout(tokens, 2))
+    for found, expected in zip(
+        torch.autograd.grad(quick.square().sum(), free),
+        torch.autograd.grad(slow.square().sum(), free),
+        strict=True,
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@batches
+def test_rows_are_the_distinct_tokens_of_each_position(tokens):
+    layout = RowLayout(tokens, 2)
+    assert len(layout) == len(tokens)
+    assert layout.n_rows == len({(t, int(token)) for row in tokens for t, token in enumerate(row)})
+    assert torch.equal(layout.tokens[layout.index], tokens)
+    assert torch.equal(layout.positions[layout.index], torch.arange(tokens.shape[1]).expand_as(tokens))
+    # A constant position holds one token throughout; the others do not, but one is kept for the bags.
+    constant = layout.constant_positions.tolist()
+    assert all(len(tokens[:, t].unique()) == 1 for t in constant)
+    assert torch.equal(layout.constant_rows, layout.index[0, constant])
+    left = [t for t in range(tokens.shape[1]) if t not in constant]
+    assert left == [0] or all(len(tokens[:, t].unique()) > 1 for t in left)
+    assert layout.bags.shape == (2 * len(tokens), len(left))
+    # As many queries as there are tokens at the last position.
+    assert len(layout.query_rows) == len(tokens[:, -1].unique())
+    assert torch.equal(layout.query_rows[layout.query], layout.index[:, -1])
+
+
+def test_a_batch_is_its_sequences_one_by_one():
+    model = a_model()
+    whole = query_forward(model, RowLayout(TOKENS, 2))
+    for index in (0, 5, len(TOKENS) - 1):
+        alone = query_forward(model, RowLayout(TOKENS[index : index + 1], 2))
+        torch.testing.assert_close(alone[0], whole[index], rtol=1e-10, atol=1e-10)
+
+
+def test_hooks_see_a_query_axis_of_length_one():
+    model, shapes = a_model(), {}
+
+    def keep(tensor, hook):
+        shapes[hook.name] = tuple(tensor.shape)
+
+    with mounted(model, [(name, keep) for name in FAST_HOOKS]):
+        query_forward(model, RowLayout(TOKENS, 2))
+    n, names = len(TOKENS), ("hook_attn_scores", "hook_pattern")
+    assert set(shapes) == set(FAST_HOOKS)
+    for name, shape in shapes.items():
+        assert shape[:3] == (n, 2, 1) if name.endswith(names) else shape[:2] == (n, 1), name
+
+
+# The choice of a forward
+
+
+def test_the_choice_of_a_forward_names_the_first_reason(caplog):
+    model = a_model()
+    assert choose_forward("full", model) == "full"
+    assert choose_forward("fast", model, FAST_HOOKS, [None, None]) == "fast"
+    assert choose_forward("auto", model, FAST_HOOKS, [None, None]) == "fast"
+    assert caplog.records == []
+    assert choose_forward("auto", model, reasons=[None, "of this", "of that"]) == "full"
+    assert [record.getMessage() for record in caplog.records] == ["using the full forward, because of this"]
+    with pytest.raises(bt.BayesticketError, match="because of this"):
+        choose_forward("fast", model, reasons=[None, "of this"])
+    with pytest.raises(bt.BayesticketError, match="because hook_embed is not computed"):
+        choose_forward("fast", model, [*FAST_HOOKS, "hook_embed"], ["of this"])
+
+
+def test_a_hook_of_the_users_on_a_point_that_the_fast_forward_lacks_is_a_reason():
+    model = a_model()
+    assert why_full(model) is None
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_q", lambda tensor, hook: tensor)]):
+        assert "hook_q is not computed" in str(why_full(model))
+    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", lambda tensor, hook: tensor)]):
+        assert why_full(model) is None
+
+
+# The loss
+
+
+def test_the_loss_is_computed_in_the_dtype_that_is_asked_for():
+    logits, targets = torch.tensor([[30.0, 0.0]], requires_grad=True), torch.tensor([0])
+    assert task_loss(logits, targets) == 0
+    loss = task_loss(logits, targets, torch.float64)
+    assert loss.dtype == torch.float64
+    assert loss.item() == pytest.approx(9.36e-14, rel=1e-2)
+    loss.backward()
+    assert logits.grad.dtype == torch.float32
+    assert logits.grad[0, 1] > 0
+    many = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    expected = F.cross_entropy(many, torch.arange(6) % 4)
+    torch.testing.assert_close(task_loss(many, torch.arange(6) % 4), expected)

@@ -1,0 +1,288 @@
+"""Mutation tests: which small errors in the library would no test notice?
+
+`make mutants` changes the library in one small place at a time (`<` to `<=`, `+` to `-`, `min` to `max`, 1 to 0, a
+statement dropped, …) and runs the tests that belong to the changed module. A mutant that fails a test is killed. One
+that passes them all survives: a test is missing, or the change makes no difference (then EQUIVALENT can list it). Each
+mutant runs in a forked process, where an import hook hands out the changed module; nothing is written to disk. Tests
+that reach the changed line come first, quick ones before slow ones, and the first failure ends the run. A test that
+starts a new interpreter sees the library unchanged there.
+
+    python tools/mutants.py --modules theory 'model/forward*' --sample 15 --jobs 2 --least 0.9
+"""
+
+import argparse
+import ast
+import contextlib
+import difflib
+import fnmatch
+import importlib.util
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = "hypothesis jaxtyping pandas plotly.graph_objects scipy.stats torch transformer_lens xarray"
+# What `make mutants` runs over. Mutants of a room are run against tests/ROOM, its doctests, tests/refusals and EXTRAS.
+MODULES = ["theory", "interventions", "model/forward*", "optim", "runs", "analysis", "paper/fig*"]
+EXTRAS = {"theory": ["tests/measures/test_explaining.py"], "paper": ["tests/figures"]}
+# Module, a part of a line, what the mutant has in its place, and why that makes no difference.
+EQUIVALENT: list[tuple[str, str, str, str]] = []
+
+BOTH_WAYS = "Lt LtE, Gt GtE, Lt Gt, LtE GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, BitAnd BitOr, And Or"
+SWAPS = [tuple(getattr(ast, name) for name in pair.split()) for pair in BOTH_WAYS.split(", ")]
+SWAPS += [(new, old) for old, new in SWAPS] + [(ast.Pow, ast.Mult), (ast.FloorDiv, ast.Mult)]
+CALLS = dict(pair.split() for pair in ["min max", "amin amax", "minimum maximum", "clamp_min clamp_max", "any all"])
+CALLS |= {new: old for old, new in CALLS.items()}
+MESSAGES = ("refuse", "refuse_name", "refuse_case", "warn", "warning", "info", "debug", "print")
+
+
+class Mutant(NamedTuple):
+    """A changed module: its code, the lines it changes (none where they run at import), the change as a diff."""
+
+    module: str
+    code: object
+    lines: set[int]
+    diff: str
+
+
+def places(parent: ast.AST, statement: ast.stmt | None = None, in_function: bool = False) -> Iterator[tuple]:
+    """The nodes that may be changed: no docstring, annotation, decorator, error message or `__repr__`.
+
+    Each comes with the container it sits in, its key there, its statement, and whether that is inside a function.
+    """
+    for field, value in ast.iter_fields(parent):
+        if field in ("annotation", "returns", "decorator_list", "bases"):
+            continue
+        owner = value if isinstance(value, list) else vars(parent)
+        for key, node in enumerate(value) if isinstance(value, list) else [(field, value)]:
+            match node:
+                case ast.Raise() | ast.JoinedStr() | ast.FunctionDef(name="__repr__") | ast.Expr(value=ast.Constant()):
+                    continue
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in MESSAGES:
+                    continue
+                case ast.AST():
+                    around = node if isinstance(node, ast.stmt) else statement
+                    inside = in_function or (isinstance(parent, ast.FunctionDef) and field == "body")
+                    yield node, owner, key, around, inside
+                    yield from places(node, around, inside)
+
+
+def changes(node: ast.AST, owner: dict | list, key: str | int) -> Iterator[tuple[dict | list, str | int, object]]:
+    """The ways to change a node: a container, a key of it, and the new item there."""
+    own = vars(node)
+    match node:
+        case ast.operator() | ast.boolop() | ast.cmpop():
+            yield from ((owner, key, new()) for old, new in SWAPS if isinstance(node, old))
+        case ast.UnaryOp(op=ast.Not() | ast.USub()):
+            yield owner, key, node.operand
+        case ast.Constant(value=bool(value)):
+            yield own, "value", not value
+        case ast.Constant(value=int(value) | float(value)):
+            yield from ((own, "value", type(value)(new)) for new in {0: (1, 2), 1: (0, 2)}.get(value, (value + 1,)))
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in CALLS:
+            yield vars(node.func), "id" if isinstance(node.func, ast.Name) else "attr", CALLS[name]
+        case ast.Slice():
+            ends = [end for end in ("lower", "upper") if not isinstance(own[end], ast.Constant | None)]
+            yield from ((own, end, ast.BinOp(own[end], ast.Add(), ast.Constant(1))) for end in ends)
+        case ast.If(test=ast.Name() | ast.Attribute() | ast.Call()) | ast.IfExp(test=ast.Name() | ast.Attribute()):
+            yield own, "test", ast.UnaryOp(ast.Not(), node.test)
+        case ast.Return(value=ast.AST()) if key == 0:  # the first statement of a branch
+            yield own, "value", ast.Constant(None)
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            if any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(value)):
+                yield owner, key, ast.Pass()
+        case ast.AugAssign() | ast.Expr(value=ast.Call()):
+            yield owner, key, ast.Pass()
+
+
+def mutants_of(module: str) -> Iterator[Mutant]:
+    """Every mutant of a module, given as `room/name`."""
+    path = ROOT / "bayesticket" / f"{module}.py"
+    tree = ast.parse(path.read_text())
+    before = ast.unparse(tree).splitlines()
+    for *place, statement, in_function in list(places(tree)):
+        body = getattr(statement, "body", None)  # the lines of a loop or a branch are those of its head
+        end = body[0].lineno if body else statement.end_lineno + 1
+        lines = set(range(statement.lineno, end)) if in_function else set()
+        for owner, key, item in list(changes(*place)):
+            old, owner[key] = owner[key], item
+            code = compile(ast.fix_missing_locations(tree), str(path), "exec", dont_inherit=True)
+            both = difflib.ndiff(before, ast.unparse(tree).splitlines())
+            owner[key] = old
+            diff = "\n".join(f"{line[0]} {line[1:].strip()}" for line in both if line[0] in "-+")
+            yield Mutant(module, code, lines, f"line {statement.lineno}\n{diff}")
+
+
+def is_equivalent(mutant: Mutant) -> bool:
+    """Whether a mutant is listed as one that makes no difference."""
+    old, new = (" ".join(x[2:] for x in mutant.diff.splitlines() if x.startswith(sign)) for sign in ("- ", "+ "))
+    return any(old.replace(a, b, 1) == new != old for module, a, b, _ in EQUIVALENT if module == mutant.module)
+
+
+class Injected(SourceFileLoader):
+    """The finder and loader of one module, with other code than its file's."""
+
+    def __init__(self, mutant: Mutant):
+        name = f"bayesticket.{mutant.module.replace('/', '.')}".removesuffix(".__init__")
+        super().__init__(name, str(ROOT / "bayesticket" / f"{mutant.module}.py"))
+        self.get_code = lambda fullname: mutant.code
+
+    def find_spec(self, name: str, path: object = None, target: object = None):
+        """This loader, for its own module only."""
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.name else None
+
+
+class Plugin:
+    """Without a mutant, notes the time, the lines and the failure of each test; with one, orders the tests by that."""
+
+    def __init__(self, notes: dict[str, dict], mutant: Mutant | None):
+        self.notes, self.mutant = notes, mutant
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drops what fails anyway; puts first what reaches the changed lines, and what is quick."""
+        if self.mutant is not None:
+            items[:] = [item for item in items if not self.notes.get(item.nodeid, {"failed": True})["failed"]]
+            items.sort(key=self._rank)  # stable, so that the tests of a file stay together
+
+    def _rank(self, item: pytest.Item) -> tuple[bool, int]:
+        note = self.notes[item.nodeid]
+        missed = self.mutant.lines.isdisjoint(note["lines"].get(self.mutant.module, ()))
+        return missed, sum(note["seconds"] > limit for limit in (0.02, 0.1, 0.5, 2.0))
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item):
+        """Traces a test; or limits its time, on the processor and by the clock: a timer's signal ends the process."""
+        if self.mutant is not None:
+            seconds = 10 + 10 * self.notes[item.nodeid]["seconds"]
+            signal.setitimer(signal.ITIMER_PROF, seconds)
+            signal.setitimer(signal.ITIMER_REAL, 10 * seconds)  # for a test that waits forever
+            return (yield)
+        begin, lines, prefix = time.process_time(), {}, f"{ROOT / 'bayesticket'}{os.sep}"
+
+        def trace(frame, event, argument):
+            if (file := frame.f_code.co_filename).startswith(prefix):
+                lines.setdefault(file[len(prefix) :].removesuffix(".py"), set()).add(frame.f_lineno)
+                return trace
+
+        sys.settrace(trace)
+        yield
+        sys.settrace(None)
+        note = self.notes.setdefault(item.nodeid, {"failed": False})
+        note["seconds"] = time.process_time() - begin
+        note["lines"] = {module: sorted(numbers) for module, numbers in lines.items()}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Notes a failure."""
+        if report.failed and self.mutant is None:
+            self.notes[report.nodeid] = {"failed": True}
+
+
+def fork(room: str, scratch: Path, notes: dict[str, dict], mutant: Mutant | None = None) -> int:
+    """Runs the tests of a room in a forked process, with a mutant in its module's place; returns the process' id."""
+    if child := os.fork():
+        return child
+    status = 99
+    try:
+        os.setsid()
+        os.chdir(ROOT)
+        own = scratch / str(os.getpid())
+        log = os.open(own.with_suffix(".log"), os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1), os.dup2(log, 2)
+        if mutant is not None:
+            sys.meta_path.insert(0, Injected(mutant))
+            signal.alarm(120)  # for a module that cannot even be imported in time
+        flags = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "--doctest-modules"]
+        flags += ["--hypothesis-profile=mutants", f"--basetemp={own}", "-x" if mutant else "-q"]
+        paths = [
+            f"tests/{room}",
+            f"tests/test_{room}.py",
+            "tests/refusals",
+            f"bayesticket/{room}",
+            *EXTRAS.get(room, []),
+        ]
+        paths = [path for path in paths if (ROOT / path).exists()]
+        status = int(pytest.main([*flags, *paths], plugins=[Plugin(notes, mutant)]))
+        if mutant is None:
+            (scratch / f"{room}.json").write_text(json.dumps(notes))
+    finally:
+        os._exit(status)
+
+
+def rehearse(room: str, scratch: Path) -> dict[str, dict]:
+    """What the plugin notes of a room's tests on the library as it is."""
+    os.waitpid(fork(room, scratch, {}), 0)
+    notes = json.loads((scratch / f"{room}.json").read_text())
+    failed = [name for name, note in notes.items() if note["failed"]]
+    print(f"{room}: {len(notes)} tests, without those that fail anyway: {failed}", flush=True)
+    return notes
+
+
+def run(queue: list[Mutant], jobs: int) -> list[str]:
+    """Runs mutants, several at a time; prints the survivors and returns the modules of the killed."""
+    for name in HEAVY.split():
+        importlib.import_module(name)
+    sys.modules["torch"].set_num_threads(1)
+    sys.modules["hypothesis"].settings.register_profile("mutants", database=None, deadline=None, derandomize=True)
+    sys.path.insert(0, str(ROOT))
+    queue, running, notes, killed = queue[::-1], {}, {}, []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        while queue or running:
+            if queue and len(running) < jobs:
+                mutant = queue.pop()
+                room = mutant.module.split("/")[0]
+                notes[room] = notes.get(room) or rehearse(room, Path(scratch))
+                running[fork(room, Path(scratch), notes[room], mutant)] = mutant
+                continue
+            child, status = os.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # what its tests have left running
+            mutant, code = running.pop(child), os.waitstatus_to_exitcode(status)
+            if code in (4, 5, 99):  # pytest itself did not run
+                raise SystemExit(f"{mutant.module}, {mutant.diff}\n{Path(scratch, f'{child}.log').read_text()}")
+            if code != 0:
+                killed.append(mutant.module)
+            else:
+                print(f"\nSURVIVED: {mutant.module}, {mutant.diff}", flush=True)
+    return killed
+
+
+def main() -> None:
+    """Prints the survivors and the share killed per module; exits with 1 where that is below the least."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--modules", nargs="+", default=MODULES, help="rooms or patterns, such as theory or 'model/f*'")
+    parser.add_argument("--sample", type=int, default=15, help="mutants per module, drawn at random; 0: all of them")
+    parser.add_argument("--jobs", type=int, default=1, help="how many mutants run at a time")
+    parser.add_argument("--least", type=float, default=0.0, help="the share of mutants that must be killed")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run none")
+    options = parser.parse_args()
+    queue, begin = [], time.monotonic()
+    for path in sorted((ROOT / "bayesticket").rglob("*.py")):
+        name = str(path.relative_to(ROOT / "bayesticket"))[:-3]
+        if any(fnmatch.fnmatch(name, given) or name.startswith(f"{given}/") for given in options.modules):
+            mutants = [mutant for mutant in mutants_of(name) if not is_equivalent(mutant)]
+            queue += random.Random(name).sample(mutants, min(options.sample or 10**9, len(mutants)))
+    if options.list:
+        return print("\n\n".join(f"{mutant.module}, {mutant.diff}" for mutant in queue))
+    killed = Counter(run(queue, options.jobs))
+    print(f"\n{'module':32} mutants  killed  share")
+    for name, count in Counter(mutant.module for mutant in queue).items():
+        print(f"{name:32} {count:7} {killed[name]:7} {killed[name] / count:6.0%}")
+    share = killed.total() / max(1, len(queue))
+    print(f"{share:.1%} killed, in {(time.monotonic() - begin) / 60:.0f} minutes")
+    sys.exit(share < options.least)
+
+
+if __name__ == "__main__":
+    main()
