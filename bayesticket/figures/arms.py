@@ -32,8 +32,8 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
             name = "" if colour is None else name_of([arm], [colour])
             for panel, curve in enumerate(curves, 1):
                 drawn = _add_median(
-                    figure, one, curve, look(place), panel=column * len(panels) + panel, column=column + 1, name=name,
-                    in_legend=bool(name) and name not in in_legend,
+                    figure, one, curve, panel=column * len(panels) + panel, column=column + 1, name=name,
+                    drawn_as=look(place), in_legend=bool(name) and name not in in_legend,
                 )  # fmt: skip
                 in_legend |= {name} if drawn else set()
     finish_arms(figure, panels * len(facets), int(runs.curves["trained"].max()))
@@ -43,36 +43,29 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
 
 
 def add_band(
-    figure: go.Figure,
-    runs: Runs,
-    arm: str,
-    column: str,
-    *,
-    panel: int,
-    colour: str,
-    symbol: str | None = None,
-    name: str | None = None,
-    in_legend: bool | None = None,
-) -> None:
+    figure: go.Figure, runs: Runs, arm: str, column: str, *, panel: int, colour: str, symbol: str | None = None,
+    name: str | None = None, in_legend: bool | None = None,
+) -> None:  # fmt: skip
     """Draws the median and quartiles over seeds of one curve of an arm; does nothing if the arm did not record it.
 
     The arm is a label on the first axis of the runs, which must be their only one.
     """
     legend = panel == 1 if in_legend is None else in_legend
     one = runs.sel(**{runs.axes[0]: arm})
-    _add_median(figure, one, column, Look(colour, symbol), panel=panel, column=1, name=name or arm, in_legend=legend)
+    drawn_as = Look(colour, symbol)
+    _add_median(figure, one, column, panel=panel, column=1, name=name or arm, drawn_as=drawn_as, in_legend=legend)
 
 
 def _add_median(
-    figure: go.Figure, one: Runs, curve: str, drawn_as: Look, *, panel: int, column: int, name: str, in_legend: bool
+    figure: go.Figure, one: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool
 ) -> bool:
     """Draws one curve of runs that have no axis but seeds; whether there was anything to draw."""
     if curve not in one.curves or bool(one.curves[curve].isnull().all()):
         return False
     values = held(one.curves[curve].transpose("seed", "epoch").to_numpy())
     drawn = band(
-        one.curves["epoch"].to_numpy(), values, name=name, colour=drawn_as.colour, symbol=drawn_as.symbol, panel=panel,
-        group=name,
+        one.curves["epoch"].to_numpy(), values, name=name, colour=drawn_as.colour, symbol=drawn_as.symbol,
+        panel=panel, group=name,
     )  # fmt: skip
     drawn[-1].showlegend = in_legend
     for trace in drawn:

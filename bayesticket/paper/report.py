@@ -61,7 +61,7 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
         f"{len(verdicts)} claims: {counts}. Each verdict follows from the rule that stands beside it.",
         "In square brackets are 95% intervals, “open” where the runs leave an end open; after “from” stand the least "
         "and the largest of what the runs gave. A claim by “a control” is not the paper's: it tests one that is.",
-        f"They rest on {len(headers)} different runs, {sum(h.epoch for h in headers):,} epochs in all.",
+        f"They rest on {len(headers)} different runs, {sum(header.epoch for header in headers):,} epochs in all.",
     ]
 
 

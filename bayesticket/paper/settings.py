@@ -46,8 +46,9 @@ def settings(headers: Sequence[Header]) -> list[list[str]]:
     configs = [config_of(header) for header in headers]
     names = [name for name in configs[0] if name not in ("type", "intervention")]
     rows = [[name, _values(config.get(name) for config in configs)] for name in names]
-    versions = sorted({name for header in headers for name in header.made_with})
-    return rows + [[name, _values(header.made_with.get(name, "–") for header in headers)] for name in versions]
+    made = [header.made_with for header in headers]
+    versions = sorted({name for each in made for name in each})
+    return rows + [[name, _values(each.get(name, "–") for each in made)] for name in versions]
 
 
 def _values(given: Iterable[JSON]) -> str:

@@ -127,6 +127,12 @@ def resolve_device(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def option_names() -> list[str]:
+    """The options of `train` that decide what a run computes: those of `TrainConfig`, and settings of optimisers."""
+    settings = {name: None for kind in optimizer_kinds().values() for name in field_names(kind)}
+    return [*field_names(TrainConfig), *settings]
+
+
 def configure(base: TrainConfig | None = None, /, **options: object) -> TrainConfig:
     """A configuration from the options of `train`: fields of `TrainConfig`, and settings of its optimiser.
 
@@ -139,18 +145,16 @@ def configure(base: TrainConfig | None = None, /, **options: object) -> TrainCon
     AdamW(lr=0.02, weight_decay=0.1)
     """
     base = base or TrainConfig()
-    fields = field_names(TrainConfig)
     for name in options:
         if name not in option_names():
             raise refuse_name("option", name, option_names())
+    fields = field_names(TrainConfig)
     own = {name: options[name] for name in options if name not in fields}
     unset = [name for name in ("optimizer", "loss", "model") if options.get(name) is None]
     given = {name: value for name, value in options.items() if name in fields and name not in unset}
+    if "intervention" in given:
+        given["intervention"] = as_recipe(given["intervention"])
+    if isinstance(measures := given.get("measures"), Iterable) and not isinstance(measures, str):
+        given["measures"] = tuple(measures)
     optimizer = as_optimizer(given.pop("optimizer", base.optimizer), **own)
     return replace(base, optimizer=optimizer, **given)  # type: ignore[arg-type]
-
-
-def option_names() -> list[str]:
-    """The options of `train`: the fields of `TrainConfig`, and the settings of optimisers."""
-    settings = {name for kind in optimizer_kinds().values() for name in field_names(kind)}
-    return [*field_names(TrainConfig), *sorted(settings - set(field_names(TrainConfig)))]

@@ -156,6 +156,10 @@ class RunDirectory:
         """Whether the directory holds a run that needs no more training."""
         return self.status() in COMPLETE
 
+    def has_ended(self) -> bool:
+        """Whether the directory holds a run that was trained to its end, be it that its loss became undefined."""
+        return self.status() in (*COMPLETE, "failed")
+
     def has_failed(self) -> bool:
         """Whether the directory holds a run whose loss became infinite or undefined."""
         return self.status() == "failed"
@@ -198,7 +202,7 @@ class RunDirectory:
     def _remove_lock_of_ended_run(self) -> None:
         """Removes the lock file of a run that needs no more training: whoever waits for it then loads the run."""
         with suppress(BayesticketError):
-            if self.status() in (*COMPLETE, "failed"):
+            if self.has_ended():
                 self.lock_path.unlink(missing_ok=True)
 
     def begin(self, header: Header, tensors: Mapping[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from bayesticket.errors import BayesticketError, refuse_case, require_integer
 from bayesticket.files import claimed_directory, new_directory, one_line, reading, require_path
-from bayesticket.interventions import Intervention, as_recipe
+from bayesticket.interventions import Intervention
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture, HookedTransformer
 from bayesticket.optim import LossFunction, Optimizer
@@ -91,9 +91,9 @@ def train(
     """
     config = configure(
         task=task,
-        intervention=as_recipe(intervention),
+        intervention=intervention,
         model=model,
-        measures=tuple(measures) if isinstance(measures, Iterable) else measures,
+        measures=measures,
         seed=seed,
         init_seed=init_seed,
         split_seed=split_seed,

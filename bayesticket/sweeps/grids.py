@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
-from bayesticket.interventions import Intervention, as_recipe
+from bayesticket.interventions import Intervention
 from bayesticket.runs import TrainConfig, configure, option_names
 from bayesticket.sweeps.dataset import Label
 from bayesticket.tasks import AbstractTask
@@ -39,7 +39,7 @@ class Grid:
         arms: dict[tuple[Label, ...], TrainConfig] = {}
         for labels in itertools.product(*self.axes.values()):
             own = {axis: self.axes[axis][label] for axis, label in zip(self.axes, labels, strict=True)}
-            arms[labels] = configured(**options, **own)
+            arms[labels] = configure(**options, **own)
         return {(*labels, seed): replace(arm, seed=seed) for seed in seeds for labels, arm in arms.items()}
 
     def __repr__(self) -> str:
@@ -96,10 +96,3 @@ def _values(axis: str, given: object) -> dict[Label, object]:
 
 def _is_label(given: object) -> bool:
     return isinstance(given, str | int | float) and not isinstance(given, bool) and given == given  # NaN is none
-
-
-def configured(**options: object) -> TrainConfig:
-    """A configuration of these options of `train`, where None is no intervention."""
-    if "intervention" in options:
-        options["intervention"] = as_recipe(options["intervention"])
-    return configure(**options)

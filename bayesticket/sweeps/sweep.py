@@ -12,7 +12,7 @@ import numpy as np
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention
-from bayesticket.runs import RunDirectory, TrainConfig, Training
+from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
 from bayesticket.sweeps.grids import Grid, grid
@@ -35,7 +35,7 @@ def sweep(
     store: str | os.PathLike[str],
     executor: Executor | None = None,
     workers: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
     **options: object,
 ) -> Runs:
@@ -108,7 +108,7 @@ def sweep_configs(
     axes: Sequence[str] = ARMS,
     executor: Executor | None = None,
     workers: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
 ) -> Runs:
     """Trains the configurations that are not in the store yet, and returns all runs: `sweep` for any arms.
@@ -135,7 +135,7 @@ def train_missing(
     axes: Sequence[str] = ARMS,
     executor: Executor | None = None,
     workers: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
 ) -> None:
     """Trains the configurations that are not complete in the store; one that occurs twice is trained once."""
@@ -191,22 +191,15 @@ def _load(directory: Path, name: str) -> Record:
     header = stored.header()
     if header.id != name:
         raise refuse("store", str(directory), f"the directory of the run {name}; it holds the run {header.id}")
-    if not (header.is_complete or header.status == "failed"):
+    if not stored.has_ended():
         raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
     return Record(header, stored.curves(), directory)
 
 
 def is_complete(directory: Path, config: TrainConfig) -> bool:
-    """Whether a directory holds this very run, complete or diverged, with all its files in order."""
-    stored = RunDirectory(directory)
+    """Whether a directory holds this very run, ended, with all its files in order."""
     try:
-        if not stored.has_run():
-            return False
-        header = stored.header()
-        if not (header.is_complete or header.status == "failed") or header.id != spec_id(config):
-            return False
-        stored.tensors(header), stored.weights(), stored.curves()  # which raise if they are damaged
-        return True
+        return RunDirectory(directory).has_ended() and Run.load(directory).id == spec_id(config)
     except BayesticketError:  # the worker that trains it reports what is wrong, and sets a damaged run aside
         return False
 
