@@ -117,7 +117,10 @@ class Runs:
         """What xarray is asked for; raises unless all of it is there."""
         known = self.labels(axis)
         several = isinstance(given, Iterable) and not isinstance(given, str)
-        wanted = [one.item() if isinstance(one, np.generic) else one for one in (given if several else [given])]
+        wanted = [
+            one.item() if isinstance(one, np.generic) else one
+            for one in (given if several and isinstance(given, Iterable) else [given])
+        ]
         for one in wanted:
             _require_known(axis, one, known)
         if several and not wanted:
