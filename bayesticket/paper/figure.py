@@ -1,4 +1,4 @@
-"""What a figure of the paper is: runs, a picture, the paper's claims, and what was found by rules."""
+"""A figure of the paper: what is run, drawn and claimed, and the verdicts that rules give."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ import pandas as pd
 from bayesticket.errors import require_integer
 from bayesticket.interventions import Intervention, KLPrior, as_recipe
 from bayesticket.measures import ExplainingAway
-from bayesticket.runs import TrainConfig
+from bayesticket.runs import TrainConfig, configure
 from bayesticket.sweeps import Configs, Runs
 from bayesticket.tasks import ModularAddition
 
@@ -47,7 +47,7 @@ class Scale:
 
 
 SMOKE = Scale(seeds=2, epochs=60, p=7, record_every=10)
-"""Enough to see that every figure can be made, and nothing else."""
+"""A scale at which one sees that every figure can be made, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure: to add one, say what is run, what is drawn, and what is claimed."""
+    """A figure: what is run, what is drawn, and what is claimed."""
 
     name: str
     title: str
@@ -73,13 +73,13 @@ class PaperFigure:
     arms: Callable[[Scale], Mapping[str, TrainConfig]]
     """The arms, by name; each is run with every seed."""
     draw: Callable[[Runs], Mapping[str, "go.Figure"]]
-    """The pictures, by caption."""
+    """The pictures by caption."""
     judge: Callable[[Runs], Sequence[Claim]]
-    """The claims, and what runs that were all trained to their end say about each; see `claims`."""
+    """The claims with their verdicts, given runs that were all trained to their end; see `claims`."""
     then: Callable[[Scale, Runs], Configs] | None = None
-    """Runs that rest on what came out of the arms, such as tickets found in them."""
+    """Runs whose configurations need the results of the arms, such as runs of tickets that are found in them."""
     notes: Sequence[str] = field(default=())
-    """What a reader should know beside that."""
+    """Further remarks for readers."""
 
     def configs(self, scale: Scale) -> Configs:
         """Every arm with every seed."""
@@ -136,7 +136,7 @@ def diverged_runs(runs: Runs) -> list[str]:
 
 
 def at_both_thresholds(judge_at: Callable[[Runs, float], Sequence[Claim]]) -> Callable[[Runs], Sequence[Claim]]:
-    """Judges at either test accuracy that might count as grokking, and decides where both agree."""
+    """Judges at both test accuracies that might count as grokking; where they disagree, a claim is undecided."""
 
     def judge(runs: Runs) -> list[Claim]:
         at_one, at_other = (judge_at(runs, threshold) for threshold in (THRESHOLD, OTHER_THRESHOLD))
@@ -161,14 +161,14 @@ SHARES = "In all, reproduced; in at least half, partly; in fewer, not reproduced
 
 
 def verdict_of_share(n: int, of: int) -> Verdict:
-    """What follows from a claim holding in so many of these runs; see `SHARES`."""
+    """The verdict on a claim that holds in `n` of these runs; see `SHARES`."""
     if of < 3:
         return "undecided"
     return "reproduced" if n == of else "partly" if n >= of / 2 else "not reproduced"
 
 
 def across(values: Sequence[float | None], form: str = ",.0f") -> str:
-    """Median of what each run gave, and from the least to the largest, as text.
+    """The median over runs, and the least and the largest value, as text.
 
     >>> across([1000, 3000, 2000]), across([1000, 1000]), across([])
     ('2,000 (from 1,000 to 3,000)', '1,000', 'none')
@@ -192,14 +192,14 @@ def arm(
     **options: object,
 ) -> TrainConfig:
     """A configuration of the paper's model on modular addition, stopped some epochs after it has grokked."""
-    return TrainConfig(
+    return configure(
         task=ModularAddition(p=scale.p, distractors=distractors),
         intervention=as_recipe(intervention),
         epochs=scale.epochs,
         record_every=scale.record_every,
         stop_after_grok=patience,
         grok_threshold=THRESHOLD,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages about the figures: one each, or all in one report, rebuilt from results without training."""
+"""Pages about the figures, one each or all in one report, written from results without any training."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Clai
 
 
 def figure_sections(heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim]) -> list[Section]:
-    """What was run, the pictures, the claims with their verdicts, and every arm in numbers."""
+    """The sections about one figure: what was run, pictures, claims with verdicts, and every arm in numbers."""
     pictures = figure.draw(results.runs)
     rows = [[claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule] for claim in claims]
     return [
@@ -90,7 +90,7 @@ def figure_sections(heading: str, figure: PaperFigure, results: Results, claims:
 
 
 def _scale(results: Results) -> str:
-    """How much was run, and whether it was as much as the paper's."""
+    """The scale of the runs in words, and whether it is the paper's."""
     configs: list[dict] = [config_of(header) for header in results.headers.values()]
     moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
     epochs, seeds, full = sorted({config["epochs"] for config in configs}), len(results.runs.seeds), Scale()
@@ -116,7 +116,7 @@ def differences(results: Results) -> Table:
 
 
 def arm_table(results: Results) -> Table:
-    """What came out of each arm."""
+    """Each arm in numbers."""
     runs = results.runs
     memorised, grokked = runs.memorised_epochs(THRESHOLD), runs.grok_epochs(THRESHOLD)
     rows = []
@@ -155,7 +155,7 @@ def _how(results: Sequence[Results]) -> list[Section]:
     seconds = sum(header.seconds for header in headers)
     times = (
         f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
-        f"two at a time that is {seconds / 7200:.2f} hours on two cores, with whatever else ran beside."
+        f"two at a time that is {seconds / 7200:.2f} hours on two cores, longer if other programs used them too."
     )
     return [
         Section("How it was made", [times], Table(("setting", "value"), settings(headers), wordy=True)),

@@ -1,4 +1,4 @@
-"""Runs the paper's figures: trains what is missing, draws, judges, and writes pages and data."""
+"""Runs the paper's figures: trains missing runs, draws, judges, and writes pages and results."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -24,9 +24,9 @@ def reproduce(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> list[Path]:
-    """Trains what the figures need and the store lacks, and writes a page and the data of each; returns the pages.
+    """Trains the runs that the store lacks, and writes a page and the results of each figure; returns the pages.
 
-    A page and data in `out` are replaced by those of the same runs, or of more; never by those of others.
+    Pages and results in `out` are replaced only by those of the same runs, or of these and more.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as here:

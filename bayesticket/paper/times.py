@@ -1,4 +1,4 @@
-"""When arms grok: as curves, as dots, in words, and one against another; runs that never grokked are among them."""
+"""When arms grok: plotted, in words, and compared; runs that never grokked are censored, not left out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ def times_of(runs: Runs, threshold: float) -> dict[str, Times]:
 
 def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     """Test accuracy of some arms through training, median and quartiles over seeds."""
-    panels = [replace(ACCURACY, title="")]  # the room is for the names of the arms
+    panels = [replace(ACCURACY, title="")]  # the names of the arms stand there
     figure = stacked(panels, panel_height=300)
     for colour, name in zip(cycle(PALETTE), names, strict=False):
         add_band(figure, runs, name, "test_accuracy", panel=1, colour=colour)

@@ -171,9 +171,7 @@ class TestQuickstart:
             return in_this_process(jobs)
 
         monkeypatch.setattr(module, "train_jobs", fail)
-        with pytest.raises(
-            BayesticketError, match=r"^KL to the oracle, seed 0: the disk is full; what was saved"
-        ):
+        with pytest.raises(BayesticketError, match=r"^KL to the oracle, seed 0: the disk is full; what was saved"):
             quickstart(tmp_path, epochs=10, p=5)
         assert not (tmp_path / "index.html").exists()
         monkeypatch.setattr(module, "train_jobs", train)

@@ -1,0 +1,192 @@
+"""The results of figures survive being written down, and pages hold all of them."""
+
+import html
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from stories import header_of, runs_of, story
+
+import bayesticket as bt
+from bayesticket.paper import NAMES, fig4, find_figure
+from bayesticket.paper.figure import (
+    Claim,
+    PaperFigure,
+    Scale,
+    diverged_runs,
+)
+from bayesticket.paper.report import VERDICTS, arm_table, differences, write_figure_page, write_report
+from bayesticket.paper.reproduce import reproduce, require_names
+from bayesticket.paper.results import Results, collect, read_results, write_results
+from bayesticket.paper.settings import brief, config_of, full, settings
+from bayesticket.runs import Header, TrainConfig, describe_config
+from bayesticket.specs import Spec, describe, field_names, restore, spec_id
+from bayesticket.sweeps import sweep_configs
+
+TINY = Scale(seeds=2, epochs=12, p=5, record_every=4)
+
+
+def test_results_survive_being_written_down(tmp_path):
+    tables = {"none": [story(), story(grokked=3000)], "kl": [story(grokked=1980), story(None, None)]}
+    runs = runs_of(tables)
+    headers = {
+        (name, seed): header_of(tables[name][seed], seed=seed, lr=1e-3 if name == "none" else 2e-3)
+        for name in tables
+        for seed in range(2)
+    }
+    written = Results(runs, headers)
+    paths = write_results(written, tmp_path, "fig1")
+    assert [path.name for path in paths] == ["fig1.parquet", "fig1.json"]
+    read = read_results(tmp_path, "fig1")
+    assert read.headers == headers
+    pd.testing.assert_frame_equal(read.runs.grok_epochs(), runs.grok_epochs())
+    pd.testing.assert_frame_equal(read.runs.memorised_epochs(), runs.memorised_epochs())
+    for name in runs.curves.data_vars:
+        np.testing.assert_allclose(read.runs.curves[name].to_numpy(), runs.curves[name].to_numpy(), rtol=1e-6)
+    assert (read.runs.curves["trained"] == runs.curves["trained"]).all()
+    assert read.runs.curves["id"].to_numpy().ravel().tolist() == list(read.by_id)
+    assert len(read.by_id) == 4
+    with pytest.raises(bt.BayesticketError, match=r"^run: got runs that were read from results, .* no weights"):
+        read.runs.run("none", 0)
+    assert settings(list(read.by_id.values()))[0][0] == "task"
+    default, other = (brief(full(describe(bt.AdamW(lr=lr), {}))) for lr in (1e-3, 2e-3))
+    assert "lr=0.001" in default, "the fields that have their defaults are shown too"
+    assert ["optimizer", f"{default} | {other}"] in settings(list(read.by_id.values()))
+    assert differences(read).columns == ("arm", "optimizer")
+    assert differences(read).rows == [["none", default], ["kl", other]]
+    assert [row[2] for row in arm_table(read).rows] == ["1 of 2", "1 of 2"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TrainConfig(),
+        TrainConfig(task=bt.SparseParity(n=6, k=2), measures=(bt.AttentionEntropy(),), seed=3),
+        TrainConfig(intervention=bt.KLPrior("shifted") + bt.NormMatch(radius=3.0), batch_size=5),
+    ],
+)
+def test_the_settings_of_a_run_include_its_defaults(config):
+    description = describe_config(config)[0]
+    said = config_of(Header(description, "finished", 0, 0.0, {}))
+    assert list(said) == ["type", *field_names(TrainConfig)]
+    for name in field_names(TrainConfig):
+        value = getattr(config, name)
+        if isinstance(value, Spec):
+            assert isinstance(own := said[name], dict)
+            assert set(field_names(type(value))) < set(own), "fields of fields too"
+        assert restore(said[name], {}) == value
+
+
+def test_settings_that_refer_to_tensors_need_no_tensors():
+    mask = {"type": "TicketMask", "masks": {"blocks.0.attn.W_Q": {"tensor": "5da882eaf2553e2f"}}}
+    shown = full({"type": "TrainConfig", "intervention": {"type": "Recipe", "interventions": [mask]}})
+    assert isinstance(shown, dict)
+    assert brief(shown["intervention"]) == "TicketMask(masks=1 tensors)"
+    assert shown["epochs"] == 10_000
+    own = {"type": "MyOwn#0123", "strength": 2.0}
+    assert full(own) == own, "a class that is not here keeps what is written of it"
+
+
+def test_every_figure_runs_and_the_report_holds_all(tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        pages = reproduce("all", scale=TINY, store=tmp_path / "runs", out=tmp_path / "out", executor=executor)
+    assert [page.name for page in pages] == [f"{name}.html" for name in NAMES]
+    n_runs = len(list((tmp_path / "runs").iterdir()))
+    with ThreadPoolExecutor(2) as executor:
+        reproduce("all", scale=TINY, store=tmp_path / "runs", out=tmp_path / "again", executor=executor)
+    assert len(list((tmp_path / "runs").iterdir())) == n_runs, "what is stored is not run again"
+    report = write_report(tmp_path / "out", tmp_path / "report.html").read_text(encoding="utf-8")
+    for name in NAMES:
+        figure = find_figure(name)
+        assert figure.title in report
+        for claim in figure.claims(read_results(tmp_path / "out", name).runs):
+            assert isinstance(claim, Claim)
+            cells = [claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule]
+            assert "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) in report
+    made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
+    lottery = next(entry for entry in made if entry["arm"] == fig4.LOTTERY)
+    assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
+    fresh = next(entry for entry in made if entry["arm"] == fig4.BAYES)
+    assert fresh["config"]["init_seed"] == fig4.FRESH
+
+
+def test_results_of_other_runs_are_not_replaced(tmp_path):
+    places = {"store": tmp_path / "runs", "out": tmp_path / "out"}
+    with ThreadPoolExecutor(2) as executor:
+        reproduce("fig1", scale=TINY, executor=executor, **places)
+        before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+        for other in (replace(TINY, seeds=1), replace(TINY, epochs=8)):
+            with pytest.raises(
+                bt.BayesticketError, match=r"^out: .* has results of fig1 that would be lost: .*seed [01]"
+            ):
+                reproduce("fig1", scale=other, executor=executor, **places)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+        made = tmp_path / "out" / "fig1.json"
+        made.write_text(made.read_text().replace("random distractors", "another arm"))
+        with pytest.raises(bt.BayesticketError, match="of “another arm”, seed 0"):
+            reproduce("fig1", scale=TINY, executor=executor, **places)
+        made.write_bytes(before["fig1.json"])
+        reproduce("fig1", scale=replace(TINY, seeds=3), executor=executor, **places)
+    assert read_results(tmp_path / "out", "fig1").runs.seeds == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
+    kept = read_results(Path(__file__).parents[2] / "docs" / "results", name)
+    ids = {key: header.id for key, header in kept.headers.items()}
+    first = {key: spec_id(config) for key, config in find_figure(name).configs(Scale()).items()}
+    assert {key: ids[key] for key in first} == first, "the figure has changed since"
+    assert (kept.runs.seeds, diverged_runs(kept.runs)) == (list(range(5)), [])
+    assert set(kept.runs.curves["grok_threshold"].to_numpy().flat) == {0.99}
+    grokked, ended = kept.runs.grok_epochs().to_numpy(na_value=np.inf), kept.runs.curves["trained"].to_numpy()
+    assert ((ended == 10_000) | (ended >= grokked + 200)).all(), "every run was trained to its end"
+
+
+def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    code = code.replace("Scale(seeds=3)", "tiny").replace('store="runs/"', 'store="runs/", executor=executor')
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(2) as executor:
+        exec(compile(code, "figures.md", "exec"), {"__name__": "__main__", "tiny": TINY, "executor": executor})
+    shown = Path("late.html").read_text(encoding="utf-8")
+    assert "A late prior still ends the plateau." in shown
+    assert "That is not the paper&#x27;s scale" in shown
+
+
+def test_a_figure_of_another_task_says_how_much_was_run(tmp_path):
+    task = bt.SparseParity(n=6, k=2)
+    small = {"task": task, "model": bt.Architecture(d_model=8, d_mlp=8), "epochs": 12, "record_every": 4}
+    figure = PaperFigure(
+        "parity", "Parity", "", lambda scale: {"none": TrainConfig(**small)}, lambda runs: {}, lambda runs: []
+    )
+    with ThreadPoolExecutor(1) as executor:
+        runs = sweep_configs(figure.configs(Scale(seeds=2)), store=tmp_path / "runs", executor=executor)
+    page = write_figure_page(figure, collect(runs), tmp_path / "parity.html").read_text(encoding="utf-8")
+    assert "At most 12 epochs, 2 seeds. That is not the paper" in page
+
+
+def test_results_that_are_damaged_are_named(tmp_path):
+    with ThreadPoolExecutor(1) as executor:
+        reproduce("fig1", scale=replace(TINY, seeds=1), store=tmp_path / "runs", out=tmp_path, executor=executor)
+    made = tmp_path / "fig1.json"
+    whole = json.loads(made.read_text())
+    for broken, said in (({"runs": []}, "no runs"), ({"runs": [{**whole["runs"][0], "status": 3}]}, "status: got 3")):
+        made.write_text(json.dumps(broken))
+        with pytest.raises(bt.BayesticketError, match=rf"fig1\.json: .*{said}"):
+            read_results(tmp_path, "fig1")
+    made.write_text(json.dumps(whole))
+    (tmp_path / "fig1.parquet").unlink()
+    with pytest.raises(bt.BayesticketError, match=r"results: .*a directory with fig1\.parquet"):
+        read_results(tmp_path, "fig1")
+
+
+@pytest.mark.parametrize(("given", "said"), [("fig9", "fig5"), ([], "one or several"), (["fig1", "x"], "fig1")])
+def test_unknown_figures_are_refused(given, said):
+    with pytest.raises(bt.BayesticketError, match=said):
+        require_names(given)
