@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
 from bayesticket.runs import first_epoch
@@ -102,24 +104,27 @@ def find_phases(
         if name not in curves:
             raise refuse_name("curves", name, list(curves))
 
-    memorised = first_epoch(pd.Series(curves["train_accuracy"] >= accuracy))
-    grokked = first_epoch(pd.Series(curves["test_accuracy"] >= accuracy))
+    epochs = curves.index.to_numpy()
+
+    def first(holds: Bool[np.ndarray, " records"]) -> int | None:
+        return first_epoch(pd.Series(holds, index=curves.index))
+
+    memorised = first(curves["train_accuracy"].to_numpy() >= accuracy)
+    grokked = first(curves["test_accuracy"].to_numpy() >= accuracy)
     plateau = resurgence = None
     if memorised is not None:
-        between = curves.loc[memorised:].index
-        if grokked is not None:
-            between = between[between < grokked]
-        g, d = (_smoothed(pd.Series(curves[name]), window) for name in (gradient, divergence))
-        peak = g.cummax()
-        collapsed = pd.Series((peak > 0) & (g <= collapse * peak))
-        plateau = first_epoch(pd.Series(collapsed[between]))
+        between = (epochs >= memorised) & (epochs < (np.inf if grokked is None else grokked))
+        g, d = _smoothed(curves, gradient, window), _smoothed(curves, divergence, window)
+        peak = np.fmax.accumulate(g)
+        plateau = first(between & (peak > 0) & (g <= collapse * peak))
         if plateau is not None:
-            since = pd.Series(g[between]).loc[plateau:]
-            risen = (since > 0) & (since >= rise * since.cummin())
-            fallen = (d[memorised] > 0) & (d[since.index] <= fall * d[memorised])
-            resurgence = first_epoch(pd.Series(risen & fallen))
+            least = np.fmin.accumulate(np.where(epochs >= plateau, g, np.nan))  # nan, so never risen, before it
+            risen = (g > 0) & (g >= rise * least)
+            at_memorised = d[epochs == memorised]
+            fallen = (at_memorised > 0) & (d <= fall * at_memorised)
+            resurgence = first(between & risen & fallen)
     return Phases(memorised, plateau, resurgence, grokked)
 
 
-def _smoothed(curve: pd.Series, window: int) -> pd.Series:
-    return pd.Series(curve.rolling(window, center=True, min_periods=1).median())
+def _smoothed(curves: pd.DataFrame, name: str, window: int) -> Float[np.ndarray, " records"]:
+    return curves[[name]].rolling(window, center=True, min_periods=1).median().to_numpy()[:, 0]

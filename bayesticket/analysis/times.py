@@ -36,7 +36,7 @@ class Estimate:
         def shown(number: float | None, none: str) -> str:
             if number is None:
                 return none
-            return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
+            return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
         value = shown(self.value, "not reached")
         if self.low is None and self.high is None:

@@ -205,6 +205,8 @@ def test_the_percentiles_are_order_statistics():
     # with one or two resamples the ends are the least and the greatest of them
     ends = [ratio_of_medians(one, other, resamples=1, seed=seed) for seed in range(8)]
     assert {(end.low, end.high) for end in ends} == {(1, 1), (3, 3)}
+    ends = [ratio_of_medians(one, other, resamples=2, seed=seed) for seed in range(12)]
+    assert {(end.low, end.high) for end in ends} == {(1, 1), (1, 3), (3, 3)}
 
 
 # --- both at once ---
@@ -242,6 +244,8 @@ def test_a_comparison_says_what_its_parts_say(seed, n, confidence):
 
 def test_arms_of_other_seeds_are_compared_unpaired():
     one, other = times(1, 2, 3), times(4, 5)
-    assert compare_times(one, other, paired=False).ratio == ratio_of_medians(one, other, paired=False)
+    comparison = compare_times(one, other, paired=False)
+    assert comparison.ratio == ratio_of_medians(one, other, paired=False)
+    assert comparison.runs == comparison.grokked == (3, 2)
     with pytest.raises(BayesticketError, match=r"^paired: got True"):
         compare_times(one, other)

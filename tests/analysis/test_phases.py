@@ -54,7 +54,8 @@ def test_each_border_where_its_rule_says():
 
 
 def test_borders_are_reached_with_equality():
-    columns = story(train_accuracy=step(400, 0.5, 0.99), kl_to_oracle=step(1500, 1.0, 0.5))
+    accuracies = {"train_accuracy": step(400, 0.5, 0.99), "test_accuracy": step(3000, 0.1, 0.99)}
+    columns = story(**accuracies, kl_to_oracle=step(1500, 1.0, 0.5))
     columns["attention_gradient"] = np.select([EPOCHS < 500, EPOCHS < 2000], [1.0, 0.5], 1.0)
     assert phases(run_of(columns)) == Phases(400, 500, 2000, 3000)
 
@@ -137,6 +138,18 @@ def test_gaps_in_a_curve_are_passed_over():
     assert (found.memorised, found.grokked) == (400, 3000)
     assert found.plateau == pytest.approx(500, abs=20)
     assert found.resurgence == pytest.approx(2000, abs=20)
+
+
+def test_gaps_longer_than_the_window_are_passed_over():
+    columns = story()
+    for name in ("attention_gradient", "kl_to_oracle"):
+        columns[name] = np.where((EPOCHS >= 230) & (EPOCHS < 350), np.nan, columns[name])
+    assert phases(run_of(columns)) == Phases(400, 500, 2000, 3000)
+
+
+def test_a_gradient_that_falls_to_zero_does_not_rise_again():
+    vanished = story(attention_gradient=np.where(EPOCHS < 500, 1.0, 0.0))
+    assert phases(run_of(vanished)) == Phases(400, 500, None, 3000)
 
 
 def test_frozen_attention_has_neither_plateau_nor_resurgence():

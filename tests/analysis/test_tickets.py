@@ -14,16 +14,17 @@ import bayesticket as bt
 from bayesticket.analysis import (
     Ticket,
     find_ticket,
+    jaccard_by_matrix,
     jaccard_distance,
+    magnitude_masks,
     random_ticket,
     retrain,
     rewind,
     same_norm,
     ticket_config,
+    weights_after,
 )
-from bayesticket.analysis.overlap import jaccard_by_matrix
-from bayesticket.analysis.pruning import magnitude_masks
-from bayesticket.analysis.tickets import weights_after
+from bayesticket.analysis.ticket_controls import norm_kept
 from bayesticket.interventions import Intervention
 from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import TrainConfig, Training, train_config
@@ -453,7 +454,7 @@ def test_a_random_ticket_is_as_sparse_in_each_matrix(run, ticket):
     random = random_ticket(ticket, seed=1)
     assert random.sparsity_by_matrix == ticket.sparsity_by_matrix
     assert random == random_ticket(ticket, seed=1) != random_ticket(ticket, seed=2)
-    assert random.how == "random, seed 1"
+    assert (random.how, random.run, random.epoch) == ("random, seed 1", ticket.run, ticket.epoch)
     same_shape = Ticket({"a": torch.arange(64) > 30, "b": torch.arange(64) > 30})
     drawn = random_ticket(same_shape)
     assert not torch.equal(drawn.masks["a"], drawn.masks["b"])
@@ -485,6 +486,12 @@ def test_the_dense_control_has_the_norms_of_the_tickets_initial_weights(run, tic
     assert control.made_with["forward"] == "fast"
 
 
+def test_a_matrix_of_zeros_keeps_its_norm_whatever_is_removed():
+    mask = torch.tensor([True, False])
+    assert norm_kept(torch.zeros(2), mask) == 1
+    assert norm_kept(torch.tensor([0.0, 2.0]), mask) == 0
+
+
 def test_the_dense_control_of_a_model_is_a_copy(ticket):
     model = bt.build_model(TASK, seed=6, d_model=8, d_mlp=16, dtype=torch.float64)
     with torch.no_grad():
@@ -512,6 +519,8 @@ def test_what_cannot_be_found_is_refused(run):
     refused(lambda: magnitude_masks({}, 0.5), "weights: got {}; accepted: at least one")
     broken = replace(run, weights=run.weights | {"embed.W_E": torch.full((9, 8), math.nan)})
     refused(lambda: find_ticket(broken), "weights['embed.W_E']: got nan; accepted: finite")
+    one_infinity = {"V": torch.ones(3), "W": torch.tensor([1.0, math.inf, 2.0])}
+    refused(lambda: magnitude_masks(one_infinity, 0.5), "weights['W']: got inf; accepted: finite")
 
 
 def test_tickets_that_do_not_fit_are_refused(run, ticket):
@@ -524,6 +533,8 @@ def test_tickets_that_do_not_fit_are_refused(run, ticket):
     refused(lambda: Ticket({}), "masks: got {}; accepted: ")
     refused(lambda: Ticket({"W": torch.ones(2)}), "masks['W']: got torch.float32; accepted: a boolean tensor")
     refused(lambda: jaccard_distance(ticket, ticket.routing), "b.masks: got ['blocks.0.attn.W_K'", "the same matrices")
+    one, other = Ticket({"W": torch.ones(2) > 0}), Ticket({"V": torch.ones(2) > 0})
+    refused(lambda: jaccard_distance(one, other), "b.masks: got ['V']; accepted: masks of the same matrices", "['W']")
     turned = Ticket({name: mask.mT for name, mask in ticket.masks.items()})
     refused(lambda: jaccard_distance(ticket, turned), "b.masks['embed.W_E']: got (8, 9); accepted: shape (9, 8)")
     refused(lambda: same_norm(run, turned), "ticket.masks['embed.W_E']: got (8, 9); accepted: shape (9, 8)")

@@ -45,7 +45,13 @@ def test_a_run_that_never_groks_is_kept_at_its_last_epoch():
 
 @pytest.mark.parametrize(
     ("reached", "trained", "field"),
-    [([700], [5000, 5000], "trained"), ([700], [600], "reached"), ([-1], [600], "reached"), ([], [], "epochs")],
+    [
+        ([700], [5000, 5000], "trained"),
+        ([700], [600], "reached"),
+        ([-1], [600], "reached"),
+        ([None], [-1], "trained"),
+        ([], [], "epochs"),
+    ],
 )
 def test_impossible_times_are_refused(reached, trained, field):
     with pytest.raises(BayesticketError, match=f"^{field}: got"):
@@ -119,6 +125,11 @@ def test_what_few_runs_can_say():
     assert median_time(times(1, 2, 3, 4)) == Estimate(2, 0, None)
     assert median_time(times(7)) == Estimate(7, 0, None)
     assert median_time(times(7, 7, 7, 7, 7, 7)) == Estimate(7, 7, 7)
+    # six, of which one left before the others grokked, are no more than five at the upper end
+    assert median_time(times(-1, 2, 3, 4, 5, 6)) == Estimate(4, 1, None)
+    # one run covers the median from 0 upwards with certainty, from its own time upwards with probability 1/2
+    assert median_time(times(7), 0.5) == Estimate(7, 0, None)
+    assert median_time(times(7), 0.3) == Estimate(7, 7, None)
 
 
 @pytest.mark.parametrize(
