@@ -5,13 +5,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 import bayesticket as bt
-from bayesticket.figures import (
-    plot_bounds,
-    plot_capacity,
-    plot_frequencies,
-    plot_gradients,
-    plot_structure,
-)
+from bayesticket.figures import plot_bounds, plot_capacity, plot_frequencies, plot_gradients, plot_structure
 
 PLOTS = {
     "bounds": plot_bounds,

@@ -6,10 +6,7 @@ import pytest
 import torch
 
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import (
-    mean_attention,
-    plot_patterns,
-)
+from bayesticket.figures import mean_attention, plot_patterns
 from bayesticket.interventions import FrozenAttention
 from bayesticket.runs import Run, train
 from bayesticket.tasks import ModularAddition

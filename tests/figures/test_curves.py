@@ -5,11 +5,7 @@ import plotly.graph_objects as go
 import pytest
 
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import (
-    KL,
-    PALETTE,
-    stacked,
-)
+from bayesticket.figures import KL, PALETTE, stacked
 from bayesticket.figures.curves import band, fit_log_axes
 from bayesticket.figures.style import LOSS
 

@@ -7,12 +7,7 @@ import pytest
 from figure_cases import named
 
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import (
-    PALETTE,
-    TEMPLATE,
-    plot_run,
-    plot_runs,
-)
+from bayesticket.figures import PALETTE, TEMPLATE, plot_run, plot_runs
 from bayesticket.runs import Run
 
 

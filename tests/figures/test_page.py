@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayesticket.figures import (
-    Section,
-    Table,
-    plot_patterns,
-    plot_runs,
-    write_page,
-)
+from bayesticket.figures import Section, Table, plot_patterns, plot_runs, write_page
 from bayesticket.runs import Run
 
 

@@ -9,11 +9,7 @@ from figure_cases import EPOCHS, PLOTS, columns_of, made, traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesticket.figures import (
-    plot_bounds,
-    plot_capacity,
-    plot_structure,
-)
+from bayesticket.figures import plot_bounds, plot_capacity, plot_structure
 from bayesticket.figures.panels import move_apart
 
 

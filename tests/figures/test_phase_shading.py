@@ -8,9 +8,7 @@ from figure_cases import EPOCHS, PLOTS, STORY, VISIONS, made, seen_by, traces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayesticket.figures import (
-    plot_bounds,
-)
+from bayesticket.figures import plot_bounds
 from bayesticket.figures.phases import STRIP, TINTS, phases_of, place_names
 
 

@@ -8,10 +8,7 @@ import pytest
 from figure_cases import named
 
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import (
-    side_by_side,
-    write_picture,
-)
+from bayesticket.figures import side_by_side, write_picture
 from bayesticket.runs import Run
 
 

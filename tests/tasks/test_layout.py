@@ -8,10 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from task_cases import rows
 
-from bayesticket.tasks import (
-    KOperandAddition,
-    ModularAddition,
-)
+from bayesticket.tasks import KOperandAddition, ModularAddition
 from bayesticket.tasks.layout import Layout
 
 few = settings(max_examples=25, deadline=None)

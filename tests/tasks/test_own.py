@@ -6,10 +6,7 @@ import pytest
 import torch
 from task_cases import rows, same
 
-from bayesticket.tasks import (
-    Examples,
-    Task,
-)
+from bayesticket.tasks import Examples, Task
 
 OWN = {
     "tokens": torch.tensor([[3, 1, 9], [2, 2, 9], [0, 5, 9]]),

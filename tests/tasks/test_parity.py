@@ -7,11 +7,7 @@ import pytest
 import torch
 from task_cases import operands_of, rows
 
-from bayesticket.tasks import (
-    KOperandAddition,
-    ModularAddition,
-    SparseParity,
-)
+from bayesticket.tasks import KOperandAddition, ModularAddition, SparseParity
 from bayesticket.tasks.inputs import distinct_rows
 
 

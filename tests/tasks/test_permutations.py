@@ -3,9 +3,7 @@
 import torch
 from task_cases import operands_of, permutation_product
 
-from bayesticket.tasks import (
-    PermutationComposition,
-)
+from bayesticket.tasks import PermutationComposition
 
 
 def test_composition_obeys_the_group_laws():

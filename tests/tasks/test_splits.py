@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from task_cases import build, every_layout, operands_of, rows, same
 
 from bayesticket.errors import BayesticketError
-from bayesticket.tasks import (
-    ModularAddition,
-    ModularMultiplication,
-    PermutationComposition,
-    SparseParity,
-)
+from bayesticket.tasks import ModularAddition, ModularMultiplication, PermutationComposition, SparseParity
 
 few = settings(max_examples=25, deadline=None)
 

@@ -5,10 +5,7 @@ import itertools
 import torch
 from task_cases import CASES, build, every_layout, operands_of, rows, same
 
-from bayesticket.tasks import (
-    ModularAddition,
-    ModularMultiplication,
-)
+from bayesticket.tasks import ModularAddition, ModularMultiplication
 
 
 @every_layout

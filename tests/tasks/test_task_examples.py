@@ -5,13 +5,7 @@ import pickle
 import torch
 from task_cases import build, every_layout, rows, same
 
-from bayesticket.tasks import (
-    AbstractTask,
-    KOperandAddition,
-    ModularAddition,
-    SparseParity,
-    Task,
-)
+from bayesticket.tasks import AbstractTask, KOperandAddition, ModularAddition, SparseParity, Task
 
 
 def test_oracle_has_the_default_dtype_and_is_computed_once():
