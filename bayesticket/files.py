@@ -1,4 +1,4 @@
-"""Files of a run: written whole or not at all, read without executing anything."""
+"""Reading and writing files: writes are atomic, and reading never executes what a file contains."""
 
 import itertools
 import json
@@ -19,21 +19,24 @@ from bayesticket.errors import BayesticketError, refuse
 
 
 class Unreadable(BayesticketError):
-    """A file that is missing, truncated, damaged or foreign; the message names it."""
+    """Raised for a file that is missing, truncated, damaged or not this library's; the message names it."""
 
 
 PARTIAL = ".partial"
-"""How the names of files end that are being written, or that a killed process has left half written."""
+"""The suffix of temporary files; those that are left belong to writes that were killed."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file beside `path` and renames it, so that `path` is never seen half written."""
+    """Writes a temporary file beside `path`, syncs it to disk and renames it: `path` never holds a part of the content.
+
+    `write` is called with the path of the temporary file. If it fails, `path` keeps its old content.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         temporary.touch()
         usual = temporary.stat().st_mode
         write(temporary)
-        temporary.chmod(usual)  # safetensors replaces the file by one that only its owner can read
+        temporary.chmod(usual)  # safetensors replaces the file by one that only its owner may read
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
@@ -46,38 +49,46 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _discard(temporary: Path) -> None:
-    with suppress(OSError):  # nothing may hide why the file could not be written
+    with suppress(OSError):  # the error of the write itself is the one to report
         temporary.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
-    """Whether a file is one that this library was writing when its process was killed."""
-    by_safetensors = re.fullmatch(r"\.tmp\w{6}", path.name)  # which writes beside the file that it is given
+    """Whether a file is a temporary one, which a killed process has left.
+
+    >>> is_partial(Path(".run.json.3f2a.partial")), is_partial(Path("run.json"))
+    (True, False)
+    """
+    by_safetensors = re.fullmatch(r"\.tmp\w{6}", path.name)  # safetensors has a temporary file of its own
     return path.name.startswith(".") and (path.name.endswith(PARTIAL) or by_safetensors is not None)
 
 
 def remove_partials(directory: Path) -> None:
-    """Removes what a killed process has left half written."""
+    """Removes the temporary files that killed processes have left in a directory."""
     for path in directory.iterdir():
         if is_partial(path):
             path.unlink(missing_ok=True)
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line; its kind where it says nothing."""
+    """The message of an error on one line; the name of its class if it has no message.
+
+    >>> one_line(ValueError("two\\nlines")), one_line(ValueError())
+    ('two lines', 'ValueError')
+    """
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Names the file in every error that comes of reading it and of making sense of what it holds."""
+    """Turns every error inside, while a file is read and interpreted, into `Unreadable` with the name of the file."""
     try:
         yield
     except FileNotFoundError as error:
         raise Unreadable(str(refuse("path", str(path), "an existing file; a saved run has run.json"))) from error
     except BayesticketError as error:
         raise Unreadable(f"{path}: {error}") from error
-    except Exception as error:  # a damaged or foreign file can break whatever interprets it, in any way
+    except Exception as error:  # whatever interprets a damaged file may raise anything
         raise Unreadable(f"{path}: truncated, damaged or foreign ({one_line(error)})") from error
 
 
@@ -97,29 +108,29 @@ def read_json(path: Path) -> dict:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
-    """Writes named tensors and a note of strings as safetensors, atomically."""
-    # Copied, since safetensors refuses tensors that share memory.
+    """Writes named tensors, and a note of strings as metadata, as safetensors, atomically."""
+    # Cloned, since safetensors rejects tensors that share memory.
     content = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_atomically(path, lambda temporary: save_file(content, temporary, metadata=dict(note or {})))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Reads named tensors and the note that goes with them."""
+    """Reads named tensors, and the note that was written with them."""
     with reading(path), safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
 
 
 def require_path(field: str, path: object, accepted: str) -> Path:
-    """Refuses what is no path."""
+    """The given path with `~` expanded; raises an error unless it is a string or a path."""
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise refuse(field, path, accepted)
     return Path(path).expanduser()
 
 
 def require_directory(field: str, path: object) -> Path:
-    """Refuses a path that cannot become a directory to write to, without creating anything."""
+    """The path of a directory that can be written to, or created; raises an error otherwise. Creates nothing."""
     directory = require_path(field, path, "the path of a directory")
-    nearest = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     if not nearest.is_dir():
         raise refuse(field, str(path), f"a directory that can be written to; {str(nearest)!r} is a file")
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -128,7 +139,7 @@ def require_directory(field: str, path: object) -> Path:
 
 
 def prepare_directory(field: str, path: str | os.PathLike[str]) -> Path:
-    """Makes a directory, or refuses a path where files cannot be written."""
+    """Creates a directory, if need be; raises an error unless files can be written to it."""
     directory = require_directory(field, path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -141,31 +152,34 @@ def prepare_directory(field: str, path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def claimed_directory(field: str, path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Makes a directory as `prepare_directory` does, and takes it away again if what follows fails."""
+    """Creates a directory as `prepare_directory` does, and removes it again if the code inside the context fails.
+
+    Directories that existed before, or hold files by then, are kept.
+    """
     directory = require_directory(field, path)
-    made = [place for place in (directory, *directory.parents) if not place.exists()]
+    created = [parent for parent in (directory, *directory.parents) if not parent.exists()]
     prepare_directory(field, directory)
     try:
         yield directory
     except BaseException:
-        for place in made:
-            with suppress(OSError):  # it holds something by now
-                place.rmdir()
+        for parent in created:
+            with suppress(OSError):  # not empty any more
+                parent.rmdir()
         raise
 
 
 def new_directory(parent: Path, name: str) -> Path:
-    """Makes the directory of that name, or the first of name-2, name-3, … that is not there yet."""
+    """Creates the directory `name`, or the first of name-2, name-3, … that does not exist yet."""
     for number in itertools.count(1):
         directory = parent / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):
             directory.mkdir(parents=True)
             return directory
-    raise AssertionError("there are numbers enough")
+    raise AssertionError("unreachable: the numbers do not end")
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a run's numbers depend on."""
+    """Versions of the packages that a run's numbers depend on, and torch's number of threads."""
     from importlib.metadata import version
 
     names = ("bayesticket", "transformer-lens", "numpy")

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, with the usual permissions, and errors that name them."""
+"""Files: writes are atomic and keep the usual permissions, and errors name the file."""
 
 import stat
 
@@ -8,6 +8,8 @@ import torch
 import bayesticket as bt
 from bayesticket.files import (
     PARTIAL,
+    claimed_directory,
+    new_directory,
     read_tensors,
     reading,
     remove_partials,
@@ -17,7 +19,7 @@ from bayesticket.files import (
 )
 
 
-def test_files_get_the_permissions_that_any_file_gets(tmp_path):
+def test_files_get_the_usual_permissions(tmp_path):
     (tmp_path / "usual").write_text("")
     write_json(tmp_path / "a.json", {})
     write_tensors(tmp_path / "a.safetensors", {"a": torch.ones(2)})
@@ -26,7 +28,7 @@ def test_files_get_the_permissions_that_any_file_gets(tmp_path):
 
 
 @pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), KeyboardInterrupt(), RuntimeError()])
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, broken):
+def test_a_write_that_fails_keeps_the_old_file(tmp_path, broken):
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
     before = path.read_bytes()
@@ -44,7 +46,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, broken):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_leftovers_of_a_killed_write_are_removed_and_nothing_else(tmp_path):
+def test_temporary_files_of_killed_writes_are_removed_and_nothing_else(tmp_path):
     for name in (f".run.json.1234{PARTIAL}", f"mine{PARTIAL}", ".hidden", "run.json"):
         (tmp_path / name).write_text("")
     remove_partials(tmp_path)
@@ -52,7 +54,7 @@ def test_leftovers_of_a_killed_write_are_removed_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyError("a"), RecursionError("deep\ndeeper"), StopIteration(), AssertionError()])
-def test_whatever_goes_wrong_in_reading_is_one_line_that_names_the_file(tmp_path, error):
+def test_every_error_while_reading_is_one_line_that_names_the_file(tmp_path, error):
     with pytest.raises(bt.BayesticketError) as caught, reading(tmp_path / "a.json"):
         raise error
     assert str(caught.value).startswith(f"{tmp_path / 'a.json'}: ")
@@ -66,3 +68,26 @@ def test_tensors_are_read_back_with_their_note(tmp_path):
     assert torch.equal(tensors["a"], tensor)
     assert torch.equal(tensors["b"], tensor)
     assert note == {"note": "x"}
+
+
+def test_a_claimed_directory_is_removed_after_an_error_with_the_parents_that_were_created(tmp_path):
+    with pytest.raises(KeyError), claimed_directory("out", tmp_path / "a" / "b"):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with claimed_directory("out", tmp_path / "a" / "b") as directory:
+        pass
+    assert directory.is_dir()
+
+
+def test_a_claimed_directory_is_kept_after_an_error_if_it_existed_or_holds_a_file(tmp_path):
+    (tmp_path / "old").mkdir()
+    with pytest.raises(ZeroDivisionError), claimed_directory("out", tmp_path / "old"):
+        1 / 0  # noqa: B018
+    with pytest.raises(IsADirectoryError), claimed_directory("out", tmp_path / "new") as directory:
+        (directory / "result").mkdir() or (directory / "result").write_text("")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_a_new_directory_takes_the_first_free_number(tmp_path):
+    names = [new_directory(tmp_path, "a").name for _ in range(3)]
+    assert names == ["a", "a-2", "a-3"]

@@ -102,23 +102,24 @@ def find_phases(
         if name not in curves:
             raise refuse_name("curves", name, list(curves))
 
-    memorised = first_epoch(curves["train_accuracy"] >= accuracy)
-    grokked = first_epoch(curves["test_accuracy"] >= accuracy)
+    memorised = first_epoch(pd.Series(curves["train_accuracy"] >= accuracy))
+    grokked = first_epoch(pd.Series(curves["test_accuracy"] >= accuracy))
     plateau = resurgence = None
     if memorised is not None:
         between = curves.loc[memorised:].index
         if grokked is not None:
             between = between[between < grokked]
-        g, d = (_smoothed(curves[name], window) for name in (gradient, divergence))
+        g, d = (_smoothed(pd.Series(curves[name]), window) for name in (gradient, divergence))
         peak = g.cummax()
-        plateau = first_epoch(((peak > 0) & (g <= collapse * peak))[between])
+        collapsed = pd.Series((peak > 0) & (g <= collapse * peak))
+        plateau = first_epoch(pd.Series(collapsed[between]))
         if plateau is not None:
-            since = g[between].loc[plateau:]
+            since = pd.Series(g[between]).loc[plateau:]
             risen = (since > 0) & (since >= rise * since.cummin())
             fallen = (d[memorised] > 0) & (d[since.index] <= fall * d[memorised])
-            resurgence = first_epoch(risen & fallen)
+            resurgence = first_epoch(pd.Series(risen & fallen))
     return Phases(memorised, plateau, resurgence, grokked)
 
 
 def _smoothed(curve: pd.Series, window: int) -> pd.Series:
-    return curve.rolling(window, center=True, min_periods=1).median()
+    return pd.Series(curve.rolling(window, center=True, min_periods=1).median())

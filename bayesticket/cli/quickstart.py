@@ -11,8 +11,9 @@ from bayesticket.errors import require_integer
 from bayesticket.files import prepare_directory
 from bayesticket.interventions import KLPrior, as_recipe
 from bayesticket.model import Architecture
-from bayesticket.runs import COMPLETE, Run, TrainConfig, describe_config, read_header, require_same_run
-from bayesticket.sweeps import Job, failures, train_jobs
+from bayesticket.runs import Run, RunDirectory, TrainConfig, describe_config
+from bayesticket.specs import field_names, spec_id
+from bayesticket.sweeps import load_runs, train_missing
 from bayesticket.tasks import ModularAddition
 
 if TYPE_CHECKING:
@@ -59,19 +60,17 @@ def quickstart(
     """
     require_integer("workers", workers, least=1)
     directory = prepare_directory("out", out)
-    configs = configurations(epochs=epochs, seed=seed, p=p)
-    stores = {arm: directory / "runs" / arm for arm in configs}
-    missing = [arm for arm in ORDER if not _is_complete(stores[arm], configs[arm])]
-    if missing:
-        try:
-            jobs = [Job(LABELS[arm], configs[arm], stores[arm]) for arm in missing]
-            outcomes = train_jobs(jobs, workers=workers, progress=True)
-        except KeyboardInterrupt:
-            print(f"Stopped; what was trained is in {directory}. To continue, run the same command again.", flush=True)
-            raise SystemExit(130) from None
-        if (error := failures(outcomes)) is not None:
-            raise error
-    runs = {arm: Run.load(stores[arm]) for arm in configs}
+    arms = configurations(epochs=epochs, seed=seed, p=p)
+    configs = {(LABELS[arm], seed): arms[arm] for arm in ORDER}
+    store = directory / "runs"
+    _require_no_others(store, arms)
+    try:
+        train_missing(configs, store, workers=workers, progress=True)
+    except KeyboardInterrupt:
+        print(f"Stopped; what was trained is in {directory}. To continue, run the same command again.", flush=True)
+        raise SystemExit(130) from None
+    loaded = load_runs(configs, store)
+    runs = {arm: loaded.run(LABELS[arm]) for arm in arms}
     page = write_report(runs, directory / "index.html")
     print(table_of(runs))
     print(f"\n{page.resolve()}")
@@ -96,12 +95,12 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
     }
 
 
-def _is_complete(store: Path, config: TrainConfig) -> bool:
-    """Whether a store holds this run, complete; refuses one that holds anything else, before anything is started."""
-    if not store.exists():
-        return False
-    require_same_run("store", store, describe_config(config)[0])
-    return (store / "run.json").exists() and read_header(store)["status"] in COMPLETE
+def _require_no_others(store: Path, arms: Mapping[str, TrainConfig]) -> None:
+    """Raises where the store holds other runs, since the page about those would be replaced."""
+    ids = {spec_id(config) for config in arms.values()}
+    for path in sorted(store.iterdir()) if store.exists() else ():
+        if path.name not in ids and RunDirectory(path).has_run():
+            RunDirectory(path, "out").require_run(describe_config(arms["none"])[0])
 
 
 # Report -----------------------------------------------------------------------------------------------------------
@@ -241,8 +240,8 @@ def _sections(runs: Mapping[str, Run]) -> "list[Section]":
         Section(
             "How it was made",
             [
-                "The runs differ in the prior alone. Each is stored in a directory of its own beside this page, "
-                "such as runs/kl, to be read with bayesticket.Run.load."
+                "The runs differ in the prior alone. Each is stored beside this page, in the directory runs, under the "
+                "id of its configuration, to be read with bayesticket.Run.load."
             ],
             Table(("setting", "value"), _settings(runs), wordy=True),
         ),
@@ -257,16 +256,18 @@ def _settings(runs: Mapping[str, Run]) -> list[list[str]]:
         *([LABELS[arm], _prior_of(run)] for arm, run in runs.items()),
         ["examples", f"{len(split.train):,} to train on, {len(split.test):,} to test on"],
         ["model", f"one layer, {_sizes_of(config)}, ReLU, no LayerNorm"],
-        [
-            "optimiser",
-            f"{config.optimizer}, learning rate {config.lr:g}, betas {config.betas}, "
-            f"weight decay {config.weight_decay:g}",
-        ],
+        ["optimiser", _optimizer_of(config)],
         ["schedule", f"{config.warmup} epochs of warm-up, gradient norm clipped at {config.max_grad_norm}"],
         ["epochs", f"{config.epochs:,} at most, full batch; recorded every {config.record_every}"],
         ["seed", str(config.seed)],
         ["made with", ", ".join(f"{name} {value}" for name, value in made_with.items())],
     ]
+
+
+def _optimizer_of(config: TrainConfig) -> str:
+    kind = type(config.optimizer)
+    settings = [f"{name.replace('_', ' ')} {getattr(config.optimizer, name)}" for name in field_names(kind)]
+    return ", ".join([kind.__name__, *settings])
 
 
 def _prior_of(run: Run) -> str:

@@ -21,11 +21,9 @@ from bayesticket.paper.figure import (
     across,
     baseline,
     curves_of,
-    first_epoch,
-    settled_epoch,
     verdict_of_share,
 )
-from bayesticket.runs import TrainConfig
+from bayesticket.runs import TrainConfig, first_epoch, settled_epoch
 from bayesticket.sweeps import Runs
 
 CONDENSED = 0.1

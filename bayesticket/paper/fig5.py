@@ -17,11 +17,10 @@ from bayesticket.paper.figure import (
     arm_names,
     baseline,
     curves_of,
-    first_epoch,
     verdict_of_share,
     with_prior,
 )
-from bayesticket.runs import TrainConfig
+from bayesticket.runs import TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
 FORMS = {

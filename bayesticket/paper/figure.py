@@ -135,18 +135,6 @@ def diverged_runs(runs: Runs) -> list[str]:
     ]
 
 
-def first_epoch(holds: pd.Series) -> int | None:
-    """The first recorded epoch at which something holds, or None."""
-    return int(holds.index.to_numpy()[holds.to_numpy().argmax()]) if holds.any() else None
-
-
-def settled_epoch(holds: pd.Series) -> int | None:
-    """The recorded epoch from which on something always holds, or None."""
-    fails = holds.index.to_numpy()[~holds.to_numpy(dtype=bool)]
-    later = holds.index.to_numpy()[holds.index.to_numpy() > fails[-1]] if len(fails) else holds.index.to_numpy()
-    return int(later[0]) if len(later) else None
-
-
 def at_both_thresholds(judge_at: Callable[[Runs, float], Sequence[Claim]]) -> Callable[[Runs], Sequence[Claim]]:
     """Judges at either test accuracy that might count as grokking, and decides where both agree."""
 

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from bayesticket.errors import BayesticketError, refuse, refuse_case
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.paper.figure import arm_names
-from bayesticket.paper.settings import config_of
 from bayesticket.runs import Header, RunDirectory
 from bayesticket.specs import description_id, spec_id
 from bayesticket.sweeps import Configs, Record, Runs, assemble
@@ -28,7 +27,7 @@ class Results:
 
     runs: Runs
     headers: dict[tuple[str, int], Header]
-    """The content of `run.json` of each run, by arm and seed."""
+    """What `run.json` says of each run, by arm and seed."""
 
     @property
     def by_id(self) -> dict[str, Header]:
@@ -104,11 +103,4 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
 
 def _record(rows: pd.DataFrame, header: Header) -> Record:
     curves = rows.drop(columns=["intervention", "seed"]).set_index("epoch").astype("float64")
-    return Record(
-        id=header.id,
-        curves=curves.dropna(axis=1, how="all"),
-        trained=header.epoch,
-        status=header.status,
-        seconds=header.seconds,
-        grok_threshold=float(str(config_of(header)["grok_threshold"])),
-    )
+    return Record(header, curves.dropna(axis=1, how="all"))

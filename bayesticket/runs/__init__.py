@@ -11,12 +11,13 @@ from bayesticket.runs.interrupt import Interrupted
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.progress import Progress
-from bayesticket.runs.run import Run, describe_config, restore_config
+from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
 from bayesticket.runs.train import CHECKPOINT_EVERY, NotSaved, resume, train, train_config
 
 __all__ = [
     "CHECKPOINT_EVERY",
     "COMPLETE",
+    "MEMORISED",
     "Busy",
     "Header",
     "Interrupted",

@@ -24,7 +24,7 @@ def checkpoint_of(training: Training) -> tuple[dict[str, Tensor], dict[str, str]
         "state": training.train.live.state(),
         "before": {} if step is None else step.before,
         "after": {} if step is None else step.after,
-        "curves": {name: torch.tensor(column.to_numpy()) for name, column in training.curves().items()},
+        "curves": {str(name): torch.tensor(column.to_numpy()) for name, column in training.curves().items()},
     }
     state = {
         "config": training.id,

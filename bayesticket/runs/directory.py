@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import pandas as pd
 from filelock import FileLock, Timeout
@@ -99,7 +99,7 @@ class Header:
                 raise refuse(name, given, "a run.json written by this library")
         if data["status"] not in get_args(Status):
             raise refuse_name("status", data["status"], get_args(Status))
-        config = dict(data["config"])  # type: ignore[call-overload]
+        config = cast("dict[str, JSON]", data["config"])
         if config.get("type") != "TrainConfig":
             raise refuse("config", config.get("type"), "the description of a TrainConfig")
         recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def settled_epoch(holds: pd.Series) -> int | None:
 
 
 def _first_label(series: pd.Series, holds: Bool[np.ndarray, " records"]) -> int | None:
-    return int(series.index[holds.argmax()]) if holds.any() else None
+    return int(series.index[int(holds.argmax())]) if holds.any() else None
 
 
 def _booleans(holds: pd.Series) -> Bool[np.ndarray, " records"]:

@@ -109,7 +109,7 @@ class Run:
         require_number("threshold", threshold, above=0.0)
         if curve not in self.curves:  # the run failed before its first record
             return pd.Series(dtype=bool)
-        return self.curves[curve] >= threshold
+        return pd.Series(self.curves[curve] >= threshold)
 
     def phases(self) -> "Phases":
         """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.analysis`."""

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
-from bayesticket.runs import Run
+from bayesticket.runs import MEMORISED, Header, Run, TrainConfig
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,19 +26,18 @@ Key = TypeVar("Key", bound=tuple[Label, ...])
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What is known of a run without its weights."""
+    """What is known of a run without its weights: what `run.json` says, and its curves."""
 
-    id: str
-    """The id of its configuration."""
+    header: Header
     curves: pd.DataFrame
-    """What it recorded, one column a measure, labelled by epoch."""
-    trained: int
-    """How many epochs it was trained."""
-    status: str = "finished"
-    seconds: float = 0.0
-    grok_threshold: float = 0.99
+    """What was recorded, one column a measure, labelled by epoch."""
     directory: Path | None = None
-    """Where its files are, weights included; None if only its curves are known."""
+    """Where its files are, weights included; None if only header and curves are known."""
+
+    @property
+    def grok_threshold(self) -> float:
+        """The test accuracy that counts as grokking in this run."""
+        return float(self.header.config.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
 
 
 def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention",)) -> "Runs":
@@ -55,11 +54,11 @@ def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention
 
     shape = [len(found) for found in labels.values()]
     of_each_run = {
-        "status": [record.status for record in ordered],
-        "trained": [record.trained for record in ordered],
-        "seconds": [record.seconds for record in ordered],
+        "status": [record.header.status for record in ordered],
+        "trained": [record.header.epoch for record in ordered],
+        "seconds": [record.header.seconds for record in ordered],
         "directory": ["" if record.directory is None else str(record.directory) for record in ordered],
-        "id": [record.id for record in ordered],
+        "id": [record.header.id for record in ordered],
         "grok_threshold": [record.grok_threshold for record in ordered],
     }
     coordinates = {name: (dims, np.array(values).reshape(shape)) for name, values in of_each_run.items()}
@@ -118,7 +117,10 @@ class Runs:
         """What xarray is asked for; raises unless all of it is there."""
         known = self.labels(axis)
         several = isinstance(given, Iterable) and not isinstance(given, str)
-        wanted = [one.item() if isinstance(one, np.generic) else one for one in (given if several else [given])]
+        wanted = [
+            one.item() if isinstance(one, np.generic) else one
+            for one in (given if several and isinstance(given, Iterable) else [given])
+        ]
         for one in wanted:
             _require_known(axis, one, known)
         if several and not wanted:
@@ -164,8 +166,8 @@ class Runs:
         """
         return self._first_epochs("test_accuracy", threshold)
 
-    def memorised_epochs(self, threshold: float | None = None) -> pd.DataFrame:
-        """The same for training accuracy."""
+    def memorised_epochs(self, threshold: float = MEMORISED) -> pd.DataFrame:
+        """The first recorded epoch at which each run's training accuracy reaches the threshold."""
         return self._first_epochs("train_accuracy", threshold)
 
     def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention
-from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training, describe_config
+from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
 from bayesticket.sweeps.grids import Grid, grid
@@ -180,16 +180,20 @@ def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str],
     for key, config in configs.items():
         name = spec_id(config)
         try:
-            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name, config)
+            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name)
         except BayesticketError as error:
             raise BayesticketError(f"{_name(key, axes)}: {error}") from error
     return assemble(records, axes)
 
 
-def _load(directory: Path, name: str, config: TrainConfig) -> Record:
-    RunDirectory(directory).require_run(describe_config(config)[0])
-    run = Run.load(directory)
-    return Record(name, run.curves, run.epoch, run.status, run.seconds, config.grok_threshold, directory)
+def _load(directory: Path, name: str) -> Record:
+    stored = RunDirectory(directory)
+    header = stored.header()
+    if header.id != name:
+        raise refuse("store", str(directory), f"the directory of the run {name}; it holds the run {header.id}")
+    if not stored.has_ended():
+        raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
+    return Record(header, stored.curves(), directory)
 
 
 def is_complete(directory: Path, config: TrainConfig) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 import multiprocessing
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,20 +18,21 @@ from bayesticket.cli.quickstart import (
     table_of,
     write_report,
 )
-from bayesticket.cli.quickstart import quickstart as module
 from bayesticket.errors import BayesticketError
 from bayesticket.runs import Run, train_config
 from bayesticket.sweeps import Job
 from bayesticket.sweeps.worker import Outcome
 
+module = sys.modules["bayesticket.sweeps.sweep"]
 
-def in_this_process(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+
+def in_this_process(jobs: list[Job], **options: object) -> dict[str, Outcome]:
     for job in jobs:
         train_config(job.config, store=job.store, progress=False)
     return {job.name: Outcome("complete") for job in jobs}
 
 
-def refuse_to_train(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+def refuse_to_train(jobs: list[Job], **options: object) -> dict[str, Outcome]:
     raise AssertionError("there is nothing to train")
 
 
@@ -145,7 +147,7 @@ class TestQuickstart:
     def test_interrupt_says_in_one_line_how_to_continue(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        def interrupted(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+        def interrupted(jobs: list[Job], **options: object) -> dict[str, Outcome]:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(module, "train_jobs", interrupted)
@@ -158,23 +160,25 @@ class TestQuickstart:
     def test_a_run_that_fails_is_named_and_the_others_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        def fail(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
-            outcomes = in_this_process([job for job in jobs if "oracle" not in job.name], workers=2, progress=True)
+        def fail(jobs: list[Job], **options: object) -> dict[str, Outcome]:
+            outcomes = in_this_process([job for job in jobs if "oracle" not in job.name])
             return {job.name: outcomes.get(job.name, Outcome("failed", "the disk is full")) for job in jobs}
 
         trained: list[str] = []
 
-        def train(jobs: list[Job], *, workers: int, progress: bool) -> dict[str, Outcome]:
+        def train(jobs: list[Job], **options: object) -> dict[str, Outcome]:
             trained.extend(job.name for job in jobs)
-            return in_this_process(jobs, workers=workers, progress=progress)
+            return in_this_process(jobs)
 
         monkeypatch.setattr(module, "train_jobs", fail)
-        with pytest.raises(BayesticketError, match=r"^KL to the oracle: the disk is full; what was saved is kept"):
+        with pytest.raises(
+            BayesticketError, match=r"^KL to the oracle, seed 0: the disk is full; what was saved"
+        ):
             quickstart(tmp_path, epochs=10, p=5)
         assert not (tmp_path / "index.html").exists()
         monkeypatch.setattr(module, "train_jobs", train)
         assert set(quickstart(tmp_path, epochs=10, p=5).runs) == set(LABELS)
-        assert trained == ["KL to the oracle"]
+        assert trained == ["KL to the oracle, seed 0"]
 
     def test_in_real_processes(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
         done = quickstart(tmp_path, epochs=20, p=5, workers=2)
@@ -184,4 +188,4 @@ class TestQuickstart:
         shown = capfd.readouterr().err.splitlines()
         assert shown[0] == "training 3 runs, at most 20 epochs each"
         assert "3 of 3 done" in shown[-1]
-        assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(LABELS)
+        assert {path.name for path in (tmp_path / "runs").iterdir()} == {run.id for run in done.runs.values()}

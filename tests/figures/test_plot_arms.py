@@ -9,6 +9,7 @@ import pytest
 
 from bayesticket.errors import BayesticketError
 from bayesticket.figures import PALETTE, add_band, plot_arms
+from bayesticket.runs import Header
 from bayesticket.sweeps import Record, Runs, assemble
 
 COLUMNS = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
@@ -21,7 +22,7 @@ def runs_over(**axes) -> Runs:
 
     def record() -> Record:
         curves = pd.DataFrame(random.random((len(EPOCHS), 4)), columns=COLUMNS, index=pd.Index(EPOCHS, name="epoch"))
-        return Record("id", curves, int(EPOCHS[-1]))
+        return Record(Header({"type": "TrainConfig"}, "finished", int(EPOCHS[-1]), 1.0, {}), curves)
 
     return assemble({key: record() for key in itertools.product(*axes.values(), range(3))}, axes=tuple(axes))
 

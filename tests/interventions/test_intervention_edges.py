@@ -55,6 +55,17 @@ def test_hooks_on_a_key_after_the_query_raise_the_librarys_error(model, query):
         pattern_under(model, bt.FrozenAttention(KEYS[query + 1], query=query))
 
 
+def test_the_last_query_sees_keys_that_get_no_attention(model):
+    # Weights of zero mark what causal attention hides, but not at the last query, from which nothing is hidden.
+    def none_on_the_last_key(pattern, hook):
+        return torch.cat([pattern[..., :-1], torch.zeros_like(pattern[..., -1:])], -1)
+
+    hooks = [("blocks.0.attn.hook_pattern", none_on_the_last_key), *bt.FrozenAttention(KEYS[-1]).hooks(TRAIN)]
+    with torch.no_grad(), model.hooks(fwd_hooks=hooks):
+        pattern = model.run_with_cache(TRAIN.tokens)[1]["pattern", 0]
+    assert (pattern[:, :, -1, -1] == 1).all()
+
+
 def test_hooks_reach_the_last_head_and_no_further(model):
     uniform = KEYS.mean(0)
     pattern = pattern_under(model, bt.FrozenAttention(uniform, head=N_HEADS - 1))

@@ -163,3 +163,17 @@ def test_the_loss_is_computed_in_the_dtype_that_is_asked_for():
     many = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     expected = F.cross_entropy(many, torch.arange(6) % 4)
     torch.testing.assert_close(task_loss(many, torch.arange(6) % 4), expected)
+
+
+@batches
+def test_a_gradient_without_memory_of_its_own_is_used_as_any_other(tokens):
+    # The gradient of a sum is a single one, expanded: all its strides are zero.
+    model, found = a_model(), []
+    for forward in (lambda: full_forward(model, tokens), lambda: query_forward(model, RowLayout(tokens, 2))):
+        kept = {}
+        with mounted(model, [("blocks.0.attn.hook_z", lambda z, hook, kept=kept: kept.update(z=z))]):
+            forward()
+        attention = model.blocks[0].attn
+        found.append(torch.autograd.grad(kept["z"][:, -1].sum(), [attention.W_Q, attention.W_V, attention.b_V]))
+    for slow, quick in zip(*found, strict=True):
+        torch.testing.assert_close(quick, slow, rtol=1e-9, atol=1e-9)

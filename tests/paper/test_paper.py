@@ -20,16 +20,14 @@ from bayesticket.paper.figure import (
     Scale,
     across,
     diverged_runs,
-    first_epoch,
-    settled_epoch,
     verdict_of_share,
 )
 from bayesticket.paper.report import VERDICTS, arm_table, differences, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
 from bayesticket.paper.results import Results, collect, read_results, write_results
 from bayesticket.paper.settings import brief, config_of, full, settings
-from bayesticket.runs import TrainConfig, describe_config
-from bayesticket.specs import Spec, description_id, field_names, restore, spec_id
+from bayesticket.runs import Header, TrainConfig, configure, describe_config
+from bayesticket.specs import Spec, describe, field_names, restore, spec_id
 from bayesticket.sweeps import Record, Runs, assemble, sweep_configs
 
 EPOCHS = np.arange(0, 10_001, 20)
@@ -58,11 +56,17 @@ def story(memorised=300, grokked=None, **columns):
 def runs_of(arms):
     """A dataset of arms, each a list of curves, one for each seed."""
     runs = {
-        (name, seed): Record(f"{name}, {seed}", curves, int(curves.index[-1]))
+        (name, seed): Record(header_of(curves, seed=seed), curves)
         for name, tables in arms.items()
         for seed, curves in enumerate(tables)
     }
     return assemble(runs)
+
+
+def header_of(curves, **options):
+    """The header of a run with these curves."""
+    description, _ = describe_config(configure(**options))
+    return Header(description, "finished", int(curves.index[-1]), 1.5, {"torch": "2"})
 
 
 def verdicts(claims):
@@ -116,14 +120,6 @@ def test_shares():
     ]  # fmt: skip
     assert verdict_of_share(2, 2) == "undecided"
     assert across([None, 2.0, 4.0], ".1f") == "3.0 (from 2.0 to 4.0)"
-
-
-def test_where_something_settles():
-    def holds(*values):
-        return pd.Series(values, index=10 * np.arange(len(values)), dtype=bool)
-
-    assert [settled_epoch(holds(*values)) for values in ((0, 1, 0, 1, 1), (1, 1), (1, 0))] == [30, 0, None]
-    assert [first_epoch(holds(*values)) for values in ((0, 1, 0, 1, 1), (1, 1), (0, 0))] == [10, 0, None]
 
 
 def test_nothing_is_concluded_where_a_run_diverged():
@@ -354,11 +350,11 @@ def test_sgd_says_nothing_where_it_does_not_memorise():
 def test_results_survive_being_written_down(tmp_path):
     tables = {"none": [story(), story(grokked=3000)], "kl": [story(grokked=1980), story(None, None)]}
     runs = runs_of(tables)
-    header = {"format": 1, "status": "finished", "seconds": 1.5, "made_with": {"torch": "2"}}
-    headers = {}
-    for name, seed in [(name, seed) for name in tables for seed in range(2)]:
-        description, _ = describe_config(TrainConfig(seed=seed, lr=1e-3 if name == "none" else 2e-3))
-        headers[name, seed] = header | {"epoch": int(tables[name][seed].index[-1]), "config": description}
+    headers = {
+        (name, seed): header_of(tables[name][seed], seed=seed, lr=1e-3 if name == "none" else 2e-3)
+        for name in tables
+        for seed in range(2)
+    }
     written = Results(runs, headers)
     paths = write_results(written, tmp_path, "fig1")
     assert [path.name for path in paths] == ["fig1.parquet", "fig1.json"]
@@ -374,9 +370,11 @@ def test_results_survive_being_written_down(tmp_path):
     with pytest.raises(bt.BayesticketError, match=r"^run: got runs that were read from results, .* no weights"):
         read.runs.run("none", 0)
     assert settings(list(read.by_id.values()))[0][0] == "task"
-    assert ["lr", "0.001 | 0.002"] in settings(list(read.by_id.values()))
-    assert differences(read).columns == ("arm", "lr"), "a default is compared with what differs from it"
-    assert differences(read).rows == [["none", "0.001"], ["kl", "0.002"]]
+    default, other = (brief(full(describe(bt.AdamW(lr=lr), {}))) for lr in (1e-3, 2e-3))
+    assert "lr=0.001" in default, "the fields that have their defaults are shown too"
+    assert ["optimizer", f"{default} | {other}"] in settings(list(read.by_id.values()))
+    assert differences(read).columns == ("arm", "optimizer")
+    assert differences(read).rows == [["none", default], ["kl", other]]
     assert [row[2] for row in arm_table(read).rows] == ["1 of 2", "1 of 2"]
 
 
@@ -390,7 +388,7 @@ def test_results_survive_being_written_down(tmp_path):
 )
 def test_the_settings_of_a_run_include_its_defaults(config):
     description = describe_config(config)[0]
-    said = config_of({"config": description})
+    said = config_of(Header(description, "finished", 0, 0.0, {}))
     assert list(said) == ["type", *field_names(TrainConfig)]
     for name in field_names(TrainConfig):
         value = getattr(config, name)
@@ -456,7 +454,7 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
     kept = read_results(Path(__file__).parents[2] / "docs" / "results", name)
-    ids = {key: description_id(header["config"]) for key, header in kept.headers.items()}
+    ids = {key: header.id for key, header in kept.headers.items()}
     first = {key: spec_id(config) for key, config in find_figure(name).configs(Scale()).items()}
     assert {key: ids[key] for key in first} == first, "the figure has changed since"
     assert (kept.runs.seeds, diverged_runs(kept.runs)) == (list(range(5)), [])

@@ -27,8 +27,8 @@ def test_every_combination_has_a_configuration():
     assert len(configs) == 2 * 2 * 2 * 2
     for (name, lr, optimizer, seed), config in configs.items():
         chosen = {"none": bt.Recipe(), "kl": KL + None}[name]
-        expected = TrainConfig(task=TASK, intervention=chosen, lr=lr, optimizer=optimizer, seed=seed, epochs=7)
-        assert config == expected
+        made = {"adamw": bt.AdamW, "lion": bt.Lion}[str(optimizer)](lr=lr)
+        assert config == TrainConfig(task=TASK, intervention=chosen, optimizer=made, seed=seed, epochs=7)
 
 
 def test_sequences_label_themselves():
@@ -72,4 +72,10 @@ def test_the_model_none_is_the_default_one():
 
 def test_one_intervention_may_be_common_to_a_grid():
     (config,) = bt.grid(lr=[1e-2]).configs(TASK, seeds=[0], intervention=KL).values()
-    assert (config.intervention, config.lr) == (KL + None, 1e-2)
+    assert (config.intervention, config.optimizer) == (KL + None, bt.AdamW(lr=1e-2))
+
+
+def test_learning_rates_act_on_every_optimiser():
+    axes = bt.grid(optimizer={"adamw": bt.AdamW(weight_decay=0.5), "muon": bt.Muon()}, lr=[1e-2])
+    made = [config.optimizer for config in axes.configs(TASK, seeds=[0]).values()]
+    assert made == [bt.AdamW(lr=1e-2, weight_decay=0.5), bt.Muon(lr=1e-2)]

@@ -17,7 +17,7 @@ from programs import alive, running, wait_until
 
 import bayesticket as bt
 from bayesticket.specs import spec_id
-from bayesticket.sweeps import Runs, pool, sweep
+from bayesticket.sweeps import Runs, backends, schedule, sweep
 
 module = sys.modules["bayesticket.sweeps.sweep"]
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
@@ -26,9 +26,9 @@ OPTIONS = {"model": SMALL, "epochs": 40, "lr": 3e-3}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "START", "fork")
-    monkeypatch.setattr(pool, "LOOK_EVERY", 0.05)
-    monkeypatch.setattr(pool, "BUSY_FOR", 0.2)
+    monkeypatch.setattr(backends, "START_METHOD", "fork")
+    monkeypatch.setattr(schedule, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(schedule, "RETRY_BUSY_AFTER", 0.2)
 
 
 @pytest.fixture

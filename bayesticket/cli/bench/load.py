@@ -7,14 +7,15 @@ import contextlib
 import multiprocessing
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from typing import Literal
 
 import torch
 
 
 @contextlib.contextmanager
-def busy_machine(n_threads: int, start_method: str = "spawn") -> Iterator[None]:
+def busy_machine(n_threads: int, start_method: Literal["spawn", "fork"] = "spawn") -> Iterator[None]:
     """Has another process multiply matrices on `n_threads` torch threads for as long as the context is open."""
-    context = multiprocessing.get_context(start_method)
+    context = multiprocessing.get_context("fork") if start_method == "fork" else multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=multiply_until_told, args=(there, n_threads), daemon=True)
     process.start()

@@ -51,7 +51,7 @@ class _Command:
 @contextmanager
 def _workers(n_workers: int, start_method: Literal["spawn", "fork"]) -> Iterator[list[Connection]]:
     """Connections to worker processes that have imported everything and wait for commands."""
-    context = multiprocessing.get_context(start_method)
+    context = multiprocessing.get_context("fork") if start_method == "fork" else multiprocessing.get_context("spawn")
     connections: list[Connection] = []
     processes = []
     for _ in range(n_workers):

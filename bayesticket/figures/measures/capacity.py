@@ -79,7 +79,8 @@ def _rows(run: Run) -> list[Row]:
 def _pure_decay(run: Run) -> pd.DataFrame:
     """The contraction `1 − (1 − λ)²` of ‖θ‖² by weight decay alone."""
     rates = run.curves[[column for column, _ in columns_of(run, "contraction", "rate")]]
-    return (1 - (1 - rates) ** 2).rename(columns=lambda column: f"{column.removesuffix('[rate]')}[decay]")
+    decay = pd.DataFrame(1 - (1 - rates) ** 2)
+    return decay.set_axis([f"{column.removesuffix('[rate]')}[decay]" for column in rates], axis=1)
 
 
 CAPACITY = Family(

@@ -25,7 +25,8 @@ def _rows(run: Run) -> list[Row]:
 def _smooth(run: Run) -> pd.DataFrame:
     """The gradient from which the phases are read off: the median of neighbouring records."""
     columns = [column for column, _ in columns_of(run, "attention_gradient")]
-    return run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median().add_suffix("[smooth]")
+    smooth = run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median()
+    return pd.DataFrame(smooth).add_suffix("[smooth]")
 
 
 GRADIENTS = Family(
