@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -97,14 +96,6 @@ def test_the_glossary_has_only_words_that_occur_and_each_once():
     assert words == sorted(set(words), key=str.lower)
     for word in words:
         assert re.search(rf"\b{re.escape(word.lower())}", re.sub(r"\s+", " ", text)), word
-
-
-def test_version_and_licence_are_the_same_wherever_they_stand():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert re.search(r"^version: (.+)$", citation, flags=re.MULTILINE).group(1) == project["version"]  # type: ignore[union-attr]
-    assert re.search(r"^license: (.+)$", citation, flags=re.MULTILINE).group(1) == project["license"]  # type: ignore[union-attr]
-    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith(f"{project['license']} License")
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
