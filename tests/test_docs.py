@@ -1,6 +1,7 @@
 """Every Python snippet of the pages in docs/ runs as printed, in order, only smaller; links and code names exist."""
 
 import contextlib
+import importlib.util
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import bayesticket as bt
-from bayesticket.specs import Spec
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -16,15 +16,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 def snippets(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
-@pytest.fixture
-def own_classes():
-    """Forgets the classes that snippets define, so that other tests see only the library's."""
-    before = dict(Spec.kinds)
-    yield
-    Spec.kinds.clear()
-    Spec.kinds.update(before)
 
 
 def run_all(page: Path, names: dict, smaller=lambda code: code) -> dict:
@@ -91,11 +82,11 @@ def test_the_glossary_has_only_words_that_occur_and_each_once():
     glossary = ROOT / "docs" / "glossary.md"
     words = re.findall(r"^\*\*(.+?)\*\*", glossary.read_text(encoding="utf-8"), flags=re.MULTILINE)
     others = [page for page in PAGES if page != glossary] + list((ROOT / "bayesticket").rglob("*.py"))
-    text = "\n".join(path.read_text(encoding="utf-8") for path in others).lower().replace("\n", " ")
+    text = re.sub(r"\s+", " ", " ".join(path.read_text(encoding="utf-8") for path in others)).lower()
     assert len(words) >= 20
     assert words == sorted(set(words), key=str.lower)
     for word in words:
-        assert re.search(rf"\b{re.escape(word.lower())}", re.sub(r"\s+", " ", text)), word
+        assert re.search(rf"\b{re.escape(word.lower())}", text), word
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
@@ -105,3 +96,11 @@ def test_every_example_compiles_and_begins_with_a_question(example):
     with contextlib.suppress(StopIteration):
         title = next(line for line in text.splitlines() if line.startswith("# # "))
         assert title.endswith("?")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_every_module_that_a_page_names_exists(page):
+    for name in re.findall(r"`(bayesticket(?:\.\w+)+)", page.read_text(encoding="utf-8")):
+        module, _, attribute = name.rpartition(".")
+        found = importlib.import_module(module)
+        assert hasattr(found, attribute) or importlib.util.find_spec(name), name
