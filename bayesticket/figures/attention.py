@@ -10,24 +10,16 @@ from torch import Tensor
 
 from bayesticket.errors import refuse
 from bayesticket.figures.style import SHADES, TEMPLATE
-from bayesticket.interventions import Live
-from bayesticket.model import HookPoint, mounted, pattern_name
+from bayesticket.measures import attention_of
 from bayesticket.runs import Run
 
 
 def mean_attention(run: Run, *, layer: int = 0) -> Float[Tensor, "T"]:
     """The attention of the last position, averaged over test examples and heads, under the run's intervention."""
-    config, kept = run.config, []
+    config = run.config
     test = config.task.split(config.train_fraction, config.seed_of("split")).test
-    live = Live(config.intervention, run.model, test)
-    live.epoch = run.epoch
-
-    def keep(pattern: Tensor, hook: HookPoint) -> None:
-        kept.append(reduce(pattern[..., -1, :], "n head key -> key", "mean"))
-
-    with mounted(run.model, [*live.edits, (pattern_name(layer), keep)]), torch.no_grad():
-        run.model(test.tokens)
-    return kept[0]
+    attention = attention_of(run.model, test, layer=layer, intervention=config.intervention, epoch=run.epoch)
+    return reduce(attention, "n head key -> key", "mean")
 
 
 def plot_patterns(patterns: Mapping[str, Float[Tensor, "T"]], labels: Sequence[str]) -> go.Figure:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
-from bayesticket.measures import DEFAULT_MEASURES, Half, Measure, Observer, OptimizerStep, observe, run_forward
+from bayesticket.measures import DEFAULT_MEASURES, Column, Half, Measure, Observer, OptimizerStep, observe, run_forward
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
@@ -204,7 +204,7 @@ class Training:
         return half.observer.numbers(seen.values, half.name)
 
     def _keep(self, values: Record) -> None:
-        self.keep_record({"epoch": self.epoch, **{name: values[name] for name in sorted(values)}})
+        self.keep_record({"epoch": self.epoch, **values})
 
     def keep_record(self, record: Record) -> None:
         """Adds a record, and notes the first one at which the model has grokked."""
@@ -215,7 +215,8 @@ class Training:
     def curves(self) -> pd.DataFrame:
         """What was recorded; NaN where a record lacks a measure that others have."""
         index = pd.Index([int(record["epoch"]) for record in self.records], name="epoch", dtype="int64")
-        names = dict.fromkeys(name for record in self.records for name in record if name != "epoch")
+        names = {name for record in self.records for name in record if name != "epoch"}
+        names = sorted(names, key=lambda name: Column.parse(name).order)
         columns = {name: [record.get(name, math.nan) for record in self.records] for name in names}
         return pd.DataFrame(columns, index=index, dtype="float64")
 

@@ -1,8 +1,8 @@
 """The recorded columns of a run, by measure, fields and entry, and the curves that are drawn of them."""
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import (
@@ -20,6 +20,7 @@ from bayesticket.figures.style import (
     TRAIN,
     VERMILION,
 )
+from bayesticket.measures import Column
 from bayesticket.runs import Run
 
 _FURTHER = PALETTE[len(OKABE_ITO) :]
@@ -31,42 +32,29 @@ _SINGLE = (SKY, PURPLE, ORANGE, BLUE, VERMILION, GREY, *_FURTHER)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def parse_column(column: str) -> tuple[str, str, str]:
-    """The parts of a column's name: the measure, its fields that differ from their defaults, and the entry.
-
-    >>> parse_column("explaining_away[examples=None][measured]")
-    ('explaining_away', 'examples=None', 'measured')
-    >>> parse_column("kl_to_oracle[head=1]"), parse_column("distributed_mass[0]")
-    (('kl_to_oracle', 'head=1', ''), ('distributed_mass', '', '0'))
-    """
-    measure, bracket, rest = column.partition("[")
-    if not bracket:
-        return measure, "", ""
-    fields, between, entry = rest.removesuffix("]").rpartition("][")
-    if between:
-        return measure, fields, entry
-    return (measure, entry, "") if "=" in entry else (measure, "", entry)
+def curve_of(column: Column) -> str:
+    """What a curve is of: its measure, and the half of the split where that is part of its name."""
+    return str(replace(column, fields="", entry=""))
 
 
 def measures_of(run: Run) -> list[str]:
     """The names of the measures that a run recorded, in the order of its columns."""
-    return list(dict.fromkeys(parse_column(column)[0] for column in run.curves)) if len(run.curves) else []
+    return list(dict.fromkeys(curve_of(Column.parse(name)) for name in run.curves)) if len(run.curves) else []
 
 
 def columns_of(run: Run, measure: str, entry: str = "") -> list[tuple[str, str]]:
     """The columns of one entry of a measure, each with its changed fields: several if it was recorded with several."""
-    parsed = [(column, *parse_column(column)) for column in run.curves]
-    found = [(column, fields) for column, kind, fields, part in parsed if (kind, part) == (measure, entry)]
-    return sorted(found, key=lambda each: each[1])
+    parsed = [(name, Column.parse(name)) for name in run.curves]
+    wanted = [(name, column) for name, column in parsed if (curve_of(column), column.entry) == (measure, entry)]
+    return sorted(((name, column.fields) for name, column in wanted), key=lambda each: each[1])
 
 
 def entries_of(run: Run, measure: str) -> dict[str, dict[str, str]]:
     """The columns of a measure with several entries, by changed fields and by entry, with entry 2 before entry 10."""
     found: dict[str, dict[str, str]] = {}
-    for column in sorted(run.curves, key=lambda column: [part.zfill(9) for part in re.split(r"(\d+)", column)]):
-        kind, fields, entry = parse_column(column)
-        if kind == measure and entry:
-            found.setdefault(fields, {})[entry] = column
+    for column in sorted(map(Column.parse, run.curves), key=lambda column: column.order):
+        if curve_of(column) == measure and column.entry:
+            found.setdefault(column.fields, {})[column.entry] = str(column)
     return dict(sorted(found.items()))
 
 
