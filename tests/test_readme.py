@@ -6,34 +6,47 @@ from pathlib import Path
 import pytest
 
 import bayesticket as bt
+from bayesticket.cli.expressions import kind_names
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def smaller(code):
-    code = code.replace("p=113", "p=7").replace("epochs=10_000", "epochs=20").replace("epochs=100", "epochs=20")
-    # Lines that only show a value are made to be checked for being there.
-    return code
+    return code.replace("p=113", "p=7").replace("epochs=10_000", "epochs=20").replace("epochs=100", "epochs=20")
 
 
-def test_every_snippet_runs(tmp_path, monkeypatch):
+def test_every_snippet_runs(tmp_path, monkeypatch, own_classes):
     monkeypatch.chdir(tmp_path)
     assert len(SNIPPETS) >= 5
-    names = {}
+    names = {"__name__": "readme"}
     for snippet in SNIPPETS:
         exec(compile(smaller(snippet), "README.md", "exec"), names)
     assert isinstance(names["run"], bt.Run)
+    assert isinstance(names["grid"], bt.Runs)
+    assert names["grid"].axes == ("intervention", "lr", "optimizer")
     assert names["logits"].shape == (len(names["split"].test), 5, 7)
+
+
+def public(kind):
+    """The classes of a kind that users import from bt."""
+    return {name for name in kind_names(kind) if name in bt.__all__} - {"Recipe"}
 
 
 @pytest.mark.parametrize("table", ["Interventions", "Measures", "Tasks"])
 def test_the_tables_name_everything_there_is(table):
-    from bayesticket.cli.expressions import kind_names
-    from bayesticket.tasks import AbstractTask
-
     section = README.split(f"\n## {table}\n")[1].split("\n## ")[0]
-    kind = {"Interventions": bt.Intervention, "Measures": bt.Measure, "Tasks": AbstractTask}[table]
+    kind = {"Interventions": bt.Intervention, "Measures": bt.Measure, "Tasks": bt.AbstractTask}[table]
     named = set(re.findall(r"`(\w+)\(", section))
-    own = {name for name in kind_names(kind) if name in bt.__all__} - {"Recipe"}
-    assert own <= named
+    assert public(kind) <= named
+
+
+@pytest.mark.parametrize("kind", [bt.Optimizer, bt.LossFunction])
+def test_every_optimiser_and_loss_is_named(kind):
+    sentence = README.split("Optimisers are ")[1].split("One of your own")[0]
+    assert public(kind) <= set(re.findall(r"`(\w+)`", sentence))
+
+
+def test_what_is_said_of_the_constraints_is_so():
+    constraints = (Path(__file__).parent.parent / "constraints.txt").read_text(encoding="utf-8")
+    assert re.fullmatch(r"torch==[\d.]+\n?", constraints)  # a version, and no build

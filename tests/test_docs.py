@@ -1,0 +1,106 @@
+"""Every Python snippet of the pages in docs/ runs as printed, in order, only smaller; links and code names exist."""
+
+import contextlib
+import importlib.util
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import bayesticket as bt
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def snippets(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def run_all(page: Path, names: dict, smaller=lambda code: code) -> dict:
+    for snippet in snippets(page):
+        exec(compile(smaller(snippet), page.name, "exec"), names)
+    return names
+
+
+def test_every_snippet_about_extending_runs(tmp_path, monkeypatch, own_classes):
+    monkeypatch.chdir(tmp_path)
+    names = run_all(ROOT / "docs" / "extending.md", {"__name__": "extending"})
+    run, capped, difference = names["run"], names["capped"], names["difference"]
+    assert run.curves["dead_units"].between(0, 1).all()
+    assert f"test_accuracy_by_target[{names['task'].p - 1}]" in run.curves
+    assert capped.curves["mlp_norm"].iloc[-1] <= 1.15 * capped.curves["mlp_norm"].iloc[0]
+    assert difference.show(difference.examples(seed=0).tokens[5]) == "0 − 5 % ="
+    assert (tmp_path / "dead.html").stat().st_size > 0
+    assert bt.specs.describe(names["Halving"](), {}) == {"type": "Halving@2"}
+
+
+def test_every_snippet_about_sweeps_runs_except_those_on_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = [each for each in snippets(ROOT / "docs" / "sweeps.md") if "Client" not in each]
+    assert len(code) >= 2
+    names = {"__name__": "sweeps"}
+    with ThreadPoolExecutor(1) as executor:
+        sweep = bt.sweep
+        monkeypatch.setattr(bt, "sweep", lambda *given, **options: sweep(*given, **options, executor=executor))
+        for each in code:
+            each = each.replace("p=113", "p=5").replace("range(5)", "range(4)")
+            exec(compile(re.sub(r"\bstore=", "epochs=10, store=", each), "sweeps.md", "exec"), names)
+    assert isinstance(names["runs"], bt.Runs)
+
+
+def test_the_figure_of_the_page_about_figures_is_drawn_and_judged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_all(ROOT / "docs" / "figures.md", {"__name__": "figures"})
+    figure, small = names["figure"], names["Scale"](seeds=1, epochs=10, p=5, record_every=5)
+    with ThreadPoolExecutor(1) as executor:
+        runs = names["sweep_configs"](figure.configs(small), store="runs", executor=executor)
+    page = names["write_figure_page"](figure, names["collect"](runs), "late.html")
+    assert [claim.verdict for claim in figure.claims(runs)] == ["undecided"]  # one seed decides nothing
+    assert "A late prior still ends the plateau." in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_and_file_that_a_page_names_is_there(page):
+    text = page.read_text(encoding="utf-8")
+    linked = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    named = re.findall(r"`((?:bayesticket|tests|docs|examples|tools)/[\w/.-]*\w/?)`", text)
+    for path in filter(None, linked):
+        assert (page.parent / path).exists(), path
+    for path in named:
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_every_name_that_a_page_takes_from_bt_exists(page):
+    for name in re.findall(r"\bbt\.(\w+)", page.read_text(encoding="utf-8")):
+        assert hasattr(bt, name), name
+
+
+def test_the_glossary_has_only_words_that_occur_and_each_once():
+    glossary = ROOT / "docs" / "glossary.md"
+    words = re.findall(r"^\*\*(.+?)\*\*", glossary.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    others = [page for page in PAGES if page != glossary] + list((ROOT / "bayesticket").rglob("*.py"))
+    text = re.sub(r"\s+", " ", " ".join(path.read_text(encoding="utf-8") for path in others)).lower()
+    assert len(words) >= 20
+    assert words == sorted(set(words), key=str.lower)
+    for word in words:
+        assert re.search(rf"\b{re.escape(word.lower())}", text), word
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_compiles_and_begins_with_a_question(example):
+    text = example.read_text(encoding="utf-8")
+    compile(text, example.name, "exec")
+    with contextlib.suppress(StopIteration):
+        title = next(line for line in text.splitlines() if line.startswith("# # "))
+        assert title.endswith("?")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_every_module_that_a_page_names_exists(page):
+    for name in re.findall(r"`(bayesticket(?:\.\w+)+)", page.read_text(encoding="utf-8")):
+        module, _, attribute = name.rpartition(".")
+        found = importlib.import_module(module)
+        assert hasattr(found, attribute) or importlib.util.find_spec(name), name
