@@ -22,6 +22,8 @@ LATE = {
     ("sweeps/dataset.py", "figures"),
     # A target may be the path of a saved run, and a run is made of interventions.
     ("attention/targets.py", "runs"),
+    # A process of a sweep handles signals long before it has imported what it trains with.
+    ("sweeps/process.py", "sweeps"),
 }
 """Imports inside a function that go up the list, by file and room."""
 HEAVY = {"plotly", "scipy", "tyro", "pandas", "pyarrow", "xarray", "resource", "importlib"}

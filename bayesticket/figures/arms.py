@@ -1,11 +1,12 @@
 """The arms of a sweep: medians and quartiles over seeds."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import plotly.graph_objects as go
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
-from bayesticket.figures.curves import axis_name, band, finish_arms, held, layout_of, stacked
+from bayesticket.figures.curves import axis_name, band, finish_arms, held, stacked
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
 
@@ -120,11 +121,11 @@ def _share_ranges(figure: go.Figure, n_panels: int, n_columns: int) -> None:
     """Gives all columns of a panel one range, and makes room for the titles of the columns."""
     for panel in range(1, n_panels + 1):
         names = [axis_name("yaxis", column * n_panels + panel) for column in range(n_columns)]
-        axes = [layout_of(figure)[name] for name in names]
+        axes = [cast("dict", figure.layout)[name] for name in names]
         fitted = [axis for axis in axes if axis["range"] is not None]
         if fitted:
             widest = max(fitted, key=lambda axis: axis["range"][1] - axis["range"][0])
             low, high = min(axis["range"][0] for axis in fitted), max(axis["range"][1] for axis in fitted)
             for axis in axes:
                 axis.update(range=[low, high], dtick=widest["dtick"])
-    figure.update_layout(margin={"t": 105}, height=layout_of(figure)["height"] + 30)
+    figure.update_layout(margin={"t": 105}, height=cast("dict", figure.layout)["height"] + 30)

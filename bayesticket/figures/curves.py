@@ -1,7 +1,6 @@
 """Curves against epochs, in panels above one epoch axis."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -58,11 +57,6 @@ def fit_log_axes(figure: go.Figure, panels: Sequence[Panel]) -> None:
         ticks = "D2" if span < 1.5 else max(1, round(span / 5))
         axis = {"range": [low - margin, high + margin], "dtick": ticks}
         figure.update_layout({axis_name("yaxis", place): axis})
-
-
-def layout_of(figure: go.Figure) -> dict:
-    """The layout of a figure, which can be read and updated like a dictionary."""
-    return cast("dict", figure.layout)
 
 
 def axis_name(name: str, place: int) -> str:

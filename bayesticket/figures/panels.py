@@ -4,11 +4,12 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.figures.curves import GAP, add_curve, axis_name, fit_log_axes, layout_of, stacked
+from bayesticket.figures.curves import GAP, add_curve, axis_name, fit_log_axes, stacked
 from bayesticket.figures.phases import LINE, WIDTH, phases_of, place_names, shade
 from bayesticket.figures.runs import label_of
 from bayesticket.figures.style import Panel
@@ -101,7 +102,7 @@ def draw(run: Run, title: str, rows: Sequence[Row], *, ends_labelled: bool = Fal
 
 def untitled(figure: go.Figure) -> go.Figure:
     """The figure without its title, for a page that has the title as a heading."""
-    layout = layout_of(figure)
+    layout = cast("dict", figure.layout)
     top, height = layout["margin"]["t"] - TITLE, layout["height"] - TITLE
     return go.Figure(figure).update_layout(title=None, margin={"t": top}, height=height)
 
@@ -139,14 +140,14 @@ def _lines_of_legend(row: Row) -> int:
 def _write_powers(figure: go.Figure, rows: Sequence[Row]) -> None:
     """Writes powers such as 10⁻⁶ on logarithmic axes that reach below 10⁻⁴ or above 10⁵."""
     for place, row in enumerate(rows, 1):
-        axis = layout_of(figure)[axis_name("yaxis", place)]
+        axis = cast("dict", figure.layout)[axis_name("yaxis", place)]
         if row.panel.log and axis["range"] is not None and (axis["range"][0] < -4 or axis["range"][1] > 5):
             axis.update(tickformat=None, exponentformat="power", tickfont={"size": 11.5})
 
 
 def _label_ends(figure: go.Figure, run: Run, row: Row) -> None:
     """Writes the names of the first panel's curves at their right ends, moved apart where they would overlap."""
-    low, high = layout_of(figure)["yaxis"]["range"] or (0.0, 1.0)
+    low, high = cast("dict", figure.layout)["yaxis"]["range"] or (0.0, 1.0)
     ends: list[tuple[float, Curve]] = []
     for curve in row.curves:
         values = run.curves[curve.column].to_numpy()
