@@ -1,7 +1,7 @@
 """Curves against epochs, in panels above one epoch axis."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
@@ -60,9 +60,15 @@ def fit_log_axes(figure: go.Figure, panels: Sequence[Panel]) -> None:
         figure.update_layout({axis_name("yaxis", place): axis})
 
 
-def layout_of(figure: go.Figure) -> dict:
+if TYPE_CHECKING:
+    Layout = dict  # plotly's own type does not know its entries
+else:
+    Layout = go.Layout
+
+
+def layout_of(figure: go.Figure) -> Layout:
     """The layout of a figure, which can be read and updated like a dictionary."""
-    return cast("dict", figure.layout)
+    return cast("Layout", figure.layout)
 
 
 def axis_name(name: str, place: int) -> str:
