@@ -93,16 +93,17 @@ def train(arguments: Sequence[str]) -> None:
 def resume(arguments: Sequence[str]) -> None:
     """Continues an interrupted run from its store, bit for bit as if it had not been interrupted."""
     from bayesticket.cli.options import read_options
-    from bayesticket.runs import resume
+    from bayesticket.runs import CHECKPOINT_EVERY, resume
 
-    def command(store: Path, /, checkpoint_every: int = 500) -> None:
+    def command(store: Path, /, checkpoint_every: int = CHECKPOINT_EVERY, threads: int = 1) -> None:
         """Continues an interrupted run from its store, bit for bit as if it had not been interrupted.
 
         Args:
             store: The directory that the run is kept in.
             checkpoint_every: Epochs between checkpoints.
+            threads: torch threads; as many as the run had, if the result is to be the same to the bit.
         """
-        print(resume(store, checkpoint_every=checkpoint_every))
+        print(resume(store, checkpoint_every=checkpoint_every, threads=threads))
 
     read_options(command, "resume", arguments)
 

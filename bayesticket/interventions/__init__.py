@@ -12,7 +12,7 @@ from bayesticket.interventions.base import AttentionIntervention, Intervention, 
 from bayesticket.interventions.context import Context
 from bayesticket.interventions.grokfast import Grokfast
 from bayesticket.interventions.live import Live, reader, require_readable, term_names
-from bayesticket.interventions.orthograd import OrthoGrad
+from bayesticket.interventions.orthograd import OrthoGrad, orthogonal_part
 from bayesticket.interventions.priors import (
     EntropyPrior,
     GradientNoise,
@@ -61,6 +61,7 @@ __all__ = [
     "mix_attention",
     "no_residual_hooks",
     "noise_of_norm",
+    "orthogonal_part",
     "reader",
     "require_readable",
     "root_sum",

@@ -329,9 +329,9 @@ def test_retraining_is_training_with_the_mask(run, ticket):
 def test_options_override_the_runs(run, ticket):
     config = ticket_config(run.config, ticket, epochs=3, intervention=bt.KLPrior(strength=2.0), weight_decay=0.5)
     assert config.intervention == bt.KLPrior(strength=2.0) + ticket.mask
-    assert (config.epochs, config.weight_decay, config.lr, config.seed) == (3, 0.5, 3e-3, 2)
+    assert (config.epochs, config.seed, config.optimizer) == (3, 2, bt.AdamW(lr=3e-3, weight_decay=0.5))
     sparse = retrain(run, ticket, epochs=3, weight_decay=0.5)
-    assert (sparse.epoch, sparse.config.weight_decay) == (3, 0.5)
+    assert (sparse.epoch, sparse.config.optimizer.weight_decay) == (3, 0.5)
 
 
 @bt.spec

@@ -65,7 +65,7 @@ def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
     assert "Run(finished after 20 epochs" in capsys.readouterr().out
     run = bt.Run.load(store)
     assert run.config.seed == 3
-    assert run.config.betas == (0.9, 0.98)
+    assert run.config.optimizer.betas == (0.9, 0.98)
     assert run.config.intervention == bt.KLPrior(strength=0.5) + bt.NormMatch(radius=8)
     assert "attention_entropy" in run.curves
     assert json.loads((store / "run.json").read_text())["made_with"]["config_file"] == TOML

@@ -12,7 +12,6 @@ from bayesticket.model import (
     full_forward,
     mounted,
     query_forward,
-    task_loss,
     why_full,
 )
 

@@ -101,7 +101,8 @@ def test_what_it_says_of_itself_does_not_count():
 
 
 def test_a_class_that_inherits_counts_what_it_inherits():
-    assert code_hash(type("Own", (with_body(1),), {})) != code_hash(type("Own", (with_body(2),), {}))
+    here = {"__module__": __name__}
+    assert code_hash(type("Own", (with_body(1),), here)) != code_hash(type("Own", (with_body(2),), here))
 
 
 @pytest.mark.parametrize("kind", [bt.KLPrior, bt.AttentionEntropy, bt.ModularAddition, bt.Architecture])
