@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from bayesticket.runs import RunDirectory
+
 PATIENCE = 60.0
 
 

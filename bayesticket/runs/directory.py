@@ -37,7 +37,8 @@ from bayesticket.files import (
     write_json,
     write_tensors,
 )
-from bayesticket.specs import JSON, description_id
+from bayesticket.runs.config import TrainConfig
+from bayesticket.specs import JSON, describe, description_id, field_names
 
 FORMAT = 2
 Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
@@ -300,5 +301,6 @@ def _needs_tensors(data: JSON) -> bool:
 def _difference(stored: dict[str, JSON], description: dict[str, JSON]) -> str:
     """The first setting in which two configurations differ, in words."""
     name = next(name for name in [*description, *stored] if stored.get(name) != description.get(name))
-    was, is_ = (brief(data[name]) if name in data else "the default" for data in (stored, description))
+    defaults = {name: describe(getattr(TrainConfig(), name), {})} if name in field_names(TrainConfig) else {}
+    was, is_ = (brief((defaults | data).get(name)) for data in (stored, description))
     return f"{name} is {was}, not {is_}"

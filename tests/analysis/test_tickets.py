@@ -368,7 +368,7 @@ def test_transfer_has_other_initial_weights_the_same_mask_and_the_same_split(run
     first = parameters_of(dense.model)
     assert not any(torch.equal(fresh[name], first[name]) for name in PRUNED)
     for half in ("train", "test"):
-        assert torch.equal(getattr(training, half).tokens, getattr(dense, half).tokens)
+        assert torch.equal(getattr(training, half).batch.tokens, getattr(dense, half).batch.tokens)
     assert_same(retrain(run, ticket, init_seed=7).weights, small_run(ticket.mask, init_seed=7).weights)
 
 

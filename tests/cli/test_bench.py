@@ -106,7 +106,7 @@ def test_the_plain_loop_and_the_library_take_the_same_steps():
 
 def test_the_products_are_those_of_the_last_layers(monkeypatch):
     training = Training(BARE)
-    n, shapes = len(training.train), []
+    n, shapes = len(training.train.batch), []
     assert n == 3_830
     multiply = torch.mm
     monkeypatch.setattr(torch, "mm", lambda a, b, out: shapes.append((*a.shape, b.shape[1])) or multiply(a, b, out=out))

@@ -107,7 +107,7 @@ class TestReport:
         said = text[text.index("<body>") :]
         for sentence in findings(runs):
             assert sentence in said
-        for phrase in ("ModularAddition(p=7)", "strength=1.0", "learning rate 0.001", "transformer-lens", "d_model 64"):
+        for phrase in ("ModularAddition(p=7)", "strength=1.0", "AdamW, lr 0.001", "transformer-lens", "d_model 64"):
             assert phrase in said
 
     def test_picture(self, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
