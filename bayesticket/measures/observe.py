@@ -42,7 +42,8 @@ class Observer:
         require_readable(model, batch)
         self.model, self.measures, self.n_positions = model, tuple(measures), batch.n_positions
         names = list(reads)
-        require_firing(model, batch.tokens, names, "Observer")
+        if names:
+            require_firing(model, batch.tokens, names, "Observer")
         for measure in self.measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")

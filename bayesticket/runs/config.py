@@ -137,7 +137,7 @@ def configure(base: TrainConfig | None = None, /, **options: object) -> TrainCon
     """A configuration from the options of `train`: fields of `TrainConfig`, and settings of its optimiser.
 
     They replace those of `base`, by default the paper's configuration. Settings of the optimiser that are None are left
-    as they are, and so are `optimizer`, `loss` and `model`.
+    as they are, and so are `loss` and `model`.
 
     >>> configure(seed=3, optimizer="muon", lr=0.02)
     TrainConfig(seed=3, optimizer=Muon(lr=0.02))
@@ -150,7 +150,7 @@ def configure(base: TrainConfig | None = None, /, **options: object) -> TrainCon
             raise refuse_name("option", name, option_names())
     fields = field_names(TrainConfig)
     own = {name: options[name] for name in options if name not in fields}
-    unset = [name for name in ("optimizer", "loss", "model") if options.get(name) is None]
+    unset = [name for name in ("loss", "model") if options.get(name) is None]
     given = {name: value for name, value in options.items() if name in fields and name not in unset}
     if "intervention" in given:
         given["intervention"] = as_recipe(given["intervention"])

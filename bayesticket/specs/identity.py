@@ -14,7 +14,7 @@ def spec_id(given: Spec) -> str:
     id; nor does the order of fields.
 
     >>> from bayesticket.tasks import ModularAddition
-    >>> spec_id(ModularAddition(p=7)) == spec_id(ModularAddition(p=7.0)) != spec_id(ModularAddition(p=5))
+    >>> spec_id(ModularAddition(p=7)) == spec_id(ModularAddition(p=7, n_distractors=1)) != spec_id(ModularAddition(p=5))
     True
     """
     return description_id(describe(given, {}))

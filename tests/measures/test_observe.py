@@ -113,7 +113,7 @@ def test_a_schedule_without_an_epoch_is_refused():
 def test_an_observation_has_the_logits_the_loss_and_what_was_read():
     model, batch = model_of(ADDITION), ADDITION.split().train
     observer = Observer(model, [bt.AttentionGradient(), bt.KLToOracle()], batch)
-    seen = observe(model, batch, observer, loss=lambda logits, targets: 3 * bt.model.task_loss(logits, targets))
+    seen = observe(model, batch, observer, loss=lambda logits, targets: 3 * bt.CrossEntropy()(logits, targets))
     assert torch.equal(seen.logits, model(batch.tokens)[:, -1])
     plain = bt.measure(model, batch, bt.Loss(), bt.AttentionGradient(), bt.KLToOracle(), forward="full")
     assert seen.loss.item() == pytest.approx(3 * plain["loss"])
@@ -126,7 +126,7 @@ def test_an_observation_has_the_logits_the_loss_and_what_was_read():
 def test_the_layout_and_the_step_of_training_are_passed_on():
     model, batch = model_of(ADDITION), ADDITION.split().train
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    step = OptimizerStep(before, before, "sgd", 0.1, 1.0, (0.9, 0.999), 0.0)
+    step = OptimizerStep(before, before, bt.SGD(lr=0.1, weight_decay=1.0), 0.1)
     observer = Observer(model, [Contraction()], batch)
     layout = RowLayout(batch.tokens, model.cfg.n_heads)
     seen = observe(model, batch, observer, forward="fast", layout=layout, step=step)

@@ -11,12 +11,12 @@ from test_theory import Draw, at_most, close, number, oracle, properties, seeds
 
 import bayesticket as bt
 from bayesticket import theory
-from bayesticket.optim import make_optimizer
+from bayesticket.optim import as_optimizer, build_optimizer
 
 
 def optimiser_of(name, weight, **options):
-    settings = {"lr": 0.01, "weight_decay": 1.0, "betas": (0.9, 0.999)} | options
-    return make_optimizer(name, {"blocks.0.mlp.W_in": weight}, **settings)
+    settings = {"lr": 0.01, "weight_decay": 1.0} | options
+    return build_optimizer(as_optimizer(name, **settings), {"blocks.0.mlp.W_in": weight})
 
 
 # Section 4

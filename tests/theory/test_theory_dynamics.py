@@ -11,7 +11,7 @@ from test_theory import Draw, at_most, close, number, oracle, properties, scales
 
 from bayesticket import theory
 from bayesticket.errors import BayesticketError
-from bayesticket.optim import make_optimizer
+from bayesticket.optim import as_optimizer, build_optimizer
 
 rates = st.floats(1e-4, 1.0)
 betas = st.tuples(st.sampled_from([0.0, 0.5, 0.9, 0.95]), st.sampled_from([0.3, 0.9, 0.95, 0.98, 0.999]))
@@ -45,7 +45,8 @@ def test_optimisers_obey_their_contraction(seed, betas, lr, decay, name):
     draw = Draw(seed)
     shapes = {"blocks.0.mlp.W_in": (3, 5), "blocks.0.attn.W_Q": (2, 4, 3), "blocks.0.mlp.W_out": (5, 3)}
     weights = {key: torch.nn.Parameter(draw.normal(*shape)) for key, shape in shapes.items()}
-    optimiser = make_optimizer(name, weights, lr=lr, weight_decay=decay, betas=betas)
+    own = {} if name == "sgd" else {"betas": betas}
+    optimiser = build_optimizer(as_optimizer(name, lr=lr, weight_decay=decay, **own), weights)
     start = {key: weight.detach().norm() for key, weight in weights.items()}
     bounds = {}
     for step in range(1, 13):
@@ -104,7 +105,7 @@ def test_adam_ratio_at_its_edges():
 
 
 def test_newton_schulz_peak():
-    from bayesticket.optim.optimizers import NEWTON_SCHULZ_COEFFICIENTS, newton_schulz
+    from bayesticket.optim.muon import NEWTON_SCHULZ_COEFFICIENTS, newton_schulz
 
     a, b, c = NEWTON_SCHULZ_COEFFICIENTS
     x = torch.linspace(0, 1, 2_000_001, dtype=torch.float64)
