@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[No
     try:
         for name, function in hooks:
             point = hook_point(model, name)
-            point.add_hook(_shape_checked(function))
+            point.add_hook(partial(_call_checked, function))
             handles.append((point, point.fwd_hooks[-1]))
         yield
     finally:
@@ -45,16 +46,14 @@ def mount_permanently(model: HookedTransformer, hooks: Iterable[NamedHook]) -> N
         model.add_perma_hook(name, function)
 
 
-def _shape_checked(function: HookFunction) -> HookFunction:
-    def checked(tensor: Tensor, hook: HookPoint) -> Tensor | None:
-        edited = function(tensor, hook)
-        if edited is not None and edited.shape != tensor.shape:
-            raise BayesticketError(
-                f"hook on {hook.name}: returned shape {tuple(edited.shape)}; accepted: {tuple(tensor.shape)}"
-            )
-        return edited
-
-    return checked
+def _call_checked(function: HookFunction, tensor: Tensor, hook: HookPoint) -> Tensor | None:
+    """Calls a hook function, and raises if it returns another shape."""
+    edited = function(tensor, hook)
+    if edited is not None and edited.shape != tensor.shape:
+        raise BayesticketError(
+            f"hook on {hook.name}: returned shape {tuple(edited.shape)}; accepted: {tuple(tensor.shape)}"
+        )
+    return edited
 
 
 def hook_point(model: HookedTransformer, name: str) -> HookPoint:

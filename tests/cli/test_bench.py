@@ -97,7 +97,7 @@ def test_the_plain_loop_and_the_library_take_the_same_steps():
     model = copy.deepcopy(ours.model)
     optimizer = steps.plain_optimizer(model, ours.config)
     for epoch in range(5):
-        loss = steps.plain_step(model, ours.train, optimizer)
+        loss = steps.plain_step(model, ours.train.batch, optimizer)
         ours.take_epoch()
         assert ours.records[epoch]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
         for name, weight in ours.model.named_parameters():

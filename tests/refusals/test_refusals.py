@@ -751,7 +751,7 @@ def test_an_edit_needs_a_row_for_every_example_of_the_task():
     rows = TRAIN.oracle
     for edit in (bt.FrozenAttention(rows), bt.MixedAttention(rows, weight=0.5), bt.FrozenAttention(bt.Permuted(rows))):
         said = f"accepted: {TASK.split().train.n + TASK.split().test.n} rows, one for each of task.examples(seed)"
-        refused(lambda edit=edit: bt.train(TASK, edit, model=SMALL, epochs=1), f"got 'a tensor with {N} rows'", said)
+        refused(lambda edit=edit: bt.train(TASK, edit, model=SMALL, epochs=1), f"got a tensor with {N} rows;", said)
 
 
 def test_a_model_of_half_precision():
