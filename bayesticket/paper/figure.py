@@ -115,11 +115,13 @@ Curves = Mapping[str, pd.Series]
 
 def curves_of(runs: Runs, name: str) -> dict[int, Curves]:
     """The curves of each run of an arm, by seed, as they were recorded."""
-    arm = runs.sel(intervention=name).curves
+    arm = runs.sel(intervention=name).curves.transpose("seed", "epoch")
+    epochs = pd.Index(arm["epoch"].to_numpy(), name="epoch")
+    recorded = {str(column): arm[column].to_numpy() for column in arm.data_vars}
     found: dict[int, Curves] = {}
-    for seed in runs.seeds:
-        table = pd.DataFrame({str(c): arm[c].sel(seed=seed).to_numpy() for c in arm.data_vars})
-        table = table.set_index(pd.Index(arm["epoch"].to_numpy(), name="epoch")).dropna(how="all")
+    for place, seed in enumerate(runs.seeds):
+        table = pd.DataFrame({column: values[place] for column, values in recorded.items()}, index=epochs)
+        table = table.dropna(how="all")
         found[seed] = {column: pd.Series(table[column]) for column in table}
     return found
 

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import copy
 import multiprocessing
+import os
 import pickle
 import secrets
 import signal
@@ -22,8 +23,13 @@ from bayesticket.files import one_line
 from bayesticket.sweeps.process import EXIT_TERMINATED, READY, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
-START_METHOD = "spawn"
-"""How worker processes are started; "fork" is not safe in a program with several threads."""
+START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+"""How worker processes are started: forked from a process that has imported everything and runs no threads.
+
+A spawned process needs seconds to import torch and TransformerLens; "fork" is not safe in a program with threads.
+"""
+PRELOADED = ["bayesticket.sweeps.worker"]
+"""What the process that workers are forked from imports once."""
 MAX_DEATHS = 25
 """After how many deaths of its process in a row, without progress in between, a job of ours has failed."""
 MAX_EXECUTOR_DEATHS = 3
@@ -111,9 +117,10 @@ class ProcessBackend(Backend):
 
     def _start(self, job: Job) -> None:
         context = multiprocessing.get_context(START_METHOD)
+        context.set_forkserver_preload(PRELOADED)
         try:
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs,), daemon=True)
+            process = context.Process(target=serve, args=(theirs, dict(os.environ)), daemon=True)
             with sigint_blocked():
                 process.start()
                 self.workers[ours] = WorkerProcess(process, job)

@@ -1,7 +1,7 @@
 """The worker process of a sweep: it trains one job after another, and ends when its parent process ends.
 
-This module imports nothing heavy, so that a new process handles signals and watches its parent before it has imported
-torch, which takes seconds.
+This module imports nothing heavy, so that a process that was spawned handles signals and watches its parent before it
+has imported torch, which takes seconds.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 
 TERMINATING = threading.Event()
@@ -23,12 +24,15 @@ READY = "ready"
 """The message that a process sends when it has imported everything and can train its first job."""
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, environment: Mapping[str, str]) -> None:
     """Trains the pickled jobs that arrive on a connection, and sends back their outcomes, until it receives None.
 
-    Ctrl-C is ignored: a terminal sends it to all processes, and the parent decides what to do. On SIGTERM, and when the
-    parent has died, the process writes a checkpoint and exits.
+    `environment` is that of the parent process; what this process was forked from may have an older one. Ctrl-C is
+    ignored: a terminal sends it to all processes, and the parent decides what to do. On SIGTERM, and when the parent
+    has died, the process writes a checkpoint and exits.
     """
+    os.environ.clear()
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: _terminate())
     threading.Thread(target=_terminate_with_parent, daemon=True).start()

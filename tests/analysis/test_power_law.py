@@ -50,8 +50,7 @@ def test_uncensored_law_is_least_squares(seed, exponent, confidence):
     assert (law.floor, law.n, law.n_censored) == (None, 35, 0)
 
 
-@pytest.mark.parametrize("floor", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("seed", "floor"), [(0, False), (1, True)])
 def test_law_against_a_search_of_the_whole_likelihood(seed, floor):
     """Maximum and interval ends against differential evolution on scipy's own normal distribution."""
     arms = simulate(seed, exponent=1.0, floor=150.0 * floor, scale=30, sigma=0.2, end=1500.0)

@@ -22,7 +22,7 @@ from bayesticket.cli.bench import bench, steps
 from bayesticket.cli.bench.contention import two_threads
 from bayesticket.cli.bench.load import busy_machine
 from bayesticket.cli.bench.table import Row, at_least, at_most, format_table
-from bayesticket.cli.bench.timing import BARE, QUICK, RECORDED, Effort, alternate
+from bayesticket.cli.bench.timing import FULL, QUICK, Effort, alternate
 from bayesticket.errors import BayesticketError
 from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
 from bayesticket.runs import Training
@@ -30,7 +30,7 @@ from bayesticket.sweeps import backends
 from bayesticket.tasks import ModularAddition
 from bayesticket.threads import torch_threads
 
-SMALL = replace(BARE, task=ModularAddition(p=11), dtype="float64")
+SMALL = replace(FULL.bare, task=ModularAddition(p=11), dtype="float64")
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_the_plain_loop_and_the_library_take_the_same_steps():
 
 
 def test_the_products_are_those_of_the_last_layers(monkeypatch):
-    training = Training(BARE)
+    training = Training(FULL.bare)
     n, shapes = len(training.train.batch), []
     assert n == 3_830
     multiply = torch.mm
@@ -131,7 +131,7 @@ def test_the_products_are_the_gradients_of_linear_layers():
 
 
 def test_bare_steps_record_nothing_that_is_timed_and_recorded_blocks_one_record_each():
-    for config, expected in ((BARE, [0]), (RECORDED, [0, 10, 20])):
+    for config, expected in ((FULL.bare, [0]), (FULL.recorded, [0, 10, 20])):
         training = Training(replace(config, task=ModularAddition(p=7)))
         for _ in range(30):
             training.take_epoch()
@@ -209,7 +209,7 @@ def keep_busy() -> None:
 
 def test_the_quick_bench_has_every_row(monkeypatch):
     monkeypatch.setattr(backends, "START_METHOD", "fork")
-    rows = bench(replace(QUICK, start_method="fork"))
+    rows = bench(replace(QUICK, start_method="fork", p=23))
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     for part in (

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bayesticket.cli.bench.load import busy_machine
 from bayesticket.cli.bench.table import Row, against
-from bayesticket.cli.bench.timing import BARE, Effort, alternate
+from bayesticket.cli.bench.timing import Effort, alternate
 from bayesticket.runs import Training
 from bayesticket.tasks import ModularAddition
 from bayesticket.threads import torch_threads
@@ -17,7 +17,7 @@ from bayesticket.threads import torch_threads
 
 def two_threads(effort: Effort, p: int, *, busy: bool) -> Row:
     """A bare step on two torch threads against one, without or with another process that keeps two cores busy."""
-    config = replace(BARE, task=ModularAddition(p=p))
+    config = replace(effort.bare, task=ModularAddition(p=p))
     one, two = Training(config), Training(config)
 
     def step(training: Training, n_threads: int) -> None:

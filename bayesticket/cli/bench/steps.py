@@ -14,7 +14,7 @@ from torch import Tensor
 
 import bayesticket
 from bayesticket.cli.bench.table import Row, against, at_least, at_most
-from bayesticket.cli.bench.timing import BARE, RECORD_EVERY, RECORDED, Effort, alternate, compare_steps
+from bayesticket.cli.bench.timing import RECORD_EVERY, Effort, alternate, compare_steps
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Intervention, as_recipe
 from bayesticket.measures import DEFAULT_MEASURES, Measure, NormCondition
@@ -31,8 +31,8 @@ EXAMPLES: dict[type[Measure], Measure] = {NormCondition: NormCondition(r_min=20.
 
 def against_plain_loop(effort: Effort) -> Row:
     """A step of the library against a step of the usual training loop."""
-    plain, ours = Training(BARE), Training(BARE)
-    optimizer = plain_optimizer(plain.model, BARE)
+    plain, ours = Training(effort.bare), Training(effort.bare)
+    optimizer = plain_optimizer(plain.model, effort.bare)
     before, after = alternate(
         [lambda: plain_step(plain.model, plain.train.batch, optimizer), ours.take_epoch],
         rounds=effort.rounds,
@@ -63,7 +63,7 @@ def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim
 
 def against_products(effort: Effort) -> Row:
     """A step against the matrix products that every forward needs: a lower bound for the time of a step."""
-    training = Training(BARE)
+    training = Training(effort.bare)
     products = unavoidable_products(training.model, len(training.train.batch))
     step, limit = alternate(
         [training.take_epoch, products], rounds=effort.rounds, repeats=effort.repeats, warm_up=effort.warm_up
@@ -97,14 +97,14 @@ def multiply_through(
 
 def cost_of_recording(effort: Effort) -> Row:
     """Training with the default records, test set included, against bare steps."""
-    before, after = compare_steps(Training(BARE), Training(RECORDED), effort)
+    before, after = compare_steps(Training(effort.bare), Training(effort.recorded), effort)
     return at_most(f"recording every {RECORD_EVERY}th epoch", against(before, after), after / before, 1.15)
 
 
 def cost_of_intervention(effort: Effort, intervention: Intervention) -> Row:
     """Training with an intervention against training without."""
-    varied = Training(replace(BARE, intervention=as_recipe(intervention)))
-    before, after = compare_steps(Training(BARE), varied, effort)
+    varied = Training(replace(effort.bare, intervention=as_recipe(intervention)))
+    before, after = compare_steps(Training(effort.bare), varied, effort)
     return at_most(type(intervention).__name__, against(before, after), after / before, 1.10)
 
 
@@ -114,10 +114,10 @@ def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
     if kind not in EXAMPLES and (needed := required_fields(kind)):
         return Row(name, f"skipped: it has no default {', '.join(needed)}")
     try:
-        varied = Training(replace(RECORDED, measures=(EXAMPLES.get(kind) or kind(),)))
+        varied = Training(replace(effort.recorded, measures=(EXAMPLES.get(kind) or kind(),)))
     except BayesticketError as error:
         return Row(name, f"skipped: {error}")
-    before, after = compare_steps(Training(RECORDED), varied, effort)
+    before, after = compare_steps(Training(effort.recorded), varied, effort)
     each = effort.recorded_repeats * (after - before) / before
     note = "" if varied.forward == "fast" else ", by the full forward"
     return Row(name, f"{against(before, after)}; {each:.1f} epochs an evaluation{note}", after / before)

@@ -14,15 +14,11 @@ from bayesticket.tasks import ModularAddition
 
 RECORD_EVERY = 10
 NEVER = 10**9
-BARE = TrainConfig(task=ModularAddition(p=113), record_every=NEVER, epochs=NEVER, warmup=0, device="cpu")
-"""The paper's training, at its size, without records (except at epoch 0)."""
-RECORDED = replace(BARE, record_every=RECORD_EVERY)
-"""The same with the default records."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure.
+    """How long to measure, and with which modulus.
 
     In each of `rounds`, every side takes `repeats` steps, or `recorded_repeats` where it records, so that each block of
     steps holds one record. An untimed round comes first if `warm_up`. Whole runs take `epochs`.
@@ -35,6 +31,17 @@ class Effort:
     threads: int
     warm_up: bool = True
     start_method: Literal["spawn", "fork"] = "spawn"
+    p: int = 113
+
+    @property
+    def bare(self) -> TrainConfig:
+        """The paper's training without records, except at epoch 0; at its size, unless `p` says otherwise."""
+        return TrainConfig(task=ModularAddition(p=self.p), record_every=NEVER, epochs=NEVER, warmup=0, device="cpu")
+
+    @property
+    def recorded(self) -> TrainConfig:
+        """The same with the default records."""
+        return replace(self.bare, record_every=RECORD_EVERY)
 
 
 FULL = Effort(rounds=15, repeats=10, recorded_repeats=RECORD_EVERY, epochs=100, threads=2)

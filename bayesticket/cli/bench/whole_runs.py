@@ -16,15 +16,15 @@ import torch
 
 import bayesticket
 from bayesticket.cli.bench.table import Row, at_most
-from bayesticket.cli.bench.timing import RECORDED, Effort, alternate
+from bayesticket.cli.bench.timing import Effort, alternate
 from bayesticket.runs import TrainConfig, Training, train_config
-from bayesticket.sweeps import sweep_configs
+from bayesticket.sweeps import backends, sweep_configs
 from bayesticket.threads import torch_threads
 
 
 def side_by_side(effort: Effort) -> Row:
     """Two runs at once, each in a process and on one thread, against one after the other on all threads."""
-    with _workers(2, effort.start_method) as workers:
+    with _workers(2, effort) as workers:
 
         def in_turn() -> None:
             _train_on(workers[:1], _Command(effort.epochs, n_runs=2, n_threads=effort.threads))
@@ -49,14 +49,15 @@ class _Command:
 
 
 @contextmanager
-def _workers(n_workers: int, start_method: Literal["spawn", "fork"]) -> Iterator[list[Connection]]:
+def _workers(n_workers: int, effort: Effort) -> Iterator[list[Connection]]:
     """Connections to worker processes that have imported everything and wait for commands."""
-    context = multiprocessing.get_context("fork") if start_method == "fork" else multiprocessing.get_context("spawn")
+    forked = effort.start_method == "fork"
+    context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
     connections: list[Connection] = []
     processes = []
     for _ in range(n_workers):
         here, there = context.Pipe()
-        process = context.Process(target=_train_on_command, args=(there,), daemon=True)
+        process = context.Process(target=_train_on_command, args=(there, effort.recorded), daemon=True)
         process.start()
         there.close()  # so that the death of a worker is noticed here
         processes.append(process)
@@ -81,8 +82,8 @@ def _train_on(workers: Sequence[Connection], command: _Command) -> None:
         worker.recv()
 
 
-def _train_on_command(commands: Connection) -> None:
-    runs = [Training(RECORDED), Training(RECORDED)]
+def _train_on_command(commands: Connection, config: TrainConfig) -> None:
+    runs = [Training(config), Training(config)]
     with torch_threads(1):
         for run in runs:
             run.take_epoch()
@@ -97,11 +98,12 @@ def _train_on_command(commands: Connection) -> None:
 
 def cost_of_sweep(effort: Effort) -> Row:
     """Four runs by `sweep` in two processes, saved in a store, against the same runs by `train` in two processes."""
-    configs = {("run", seed): replace(RECORDED, seed=seed, epochs=5 * effort.epochs) for seed in range(4)}
+    configs = {("run", seed): replace(effort.recorded, seed=seed, epochs=5 * effort.epochs) for seed in range(4)}
 
     def alone() -> None:
         halves = [list(configs.values())[half::2] for half in (0, 1)]
-        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(effort.start_method)) as executor:
+        context = multiprocessing.get_context(backends.START_METHOD)
+        with ProcessPoolExecutor(2, mp_context=context) as executor:
             list(executor.map(_train_in_turn, halves))
 
     def swept() -> None:
@@ -136,7 +138,7 @@ def _megabytes_of_a_run(effort: Effort) -> float | None:
             getattr(bayesticket, name)
     torch.set_num_threads(effort.threads)
     before = memory("VmRSS")
-    train_config(replace(RECORDED, epochs=effort.epochs // 2), progress=False)
+    train_config(replace(effort.recorded, epochs=effort.epochs // 2), progress=False)
     peak = memory("VmHWM")
     return None if before is None or peak is None else (peak - before) / 1e6
 
