@@ -214,7 +214,7 @@ def _sections(runs: Mapping[str, Run]) -> "list[Section]":
 
     config = runs["none"].config
     labels = config.task.position_labels
-    split = config.task.split(config.train_fraction, config.seed_of("split"))
+    split = config.split()
     patterns = {"oracle": split.test.oracle.mean(0), **{LABELS[arm]: mean_attention(run) for arm, run in runs.items()}}
     question = (
         f"A small transformer reads “{' '.join(labels)}” and is to answer, at the last position, a + b modulo "
@@ -250,7 +250,7 @@ def _sections(runs: Mapping[str, Run]) -> "list[Section]":
 
 def _settings(runs: Mapping[str, Run]) -> list[list[str]]:
     config, made_with = runs["none"].config, runs["none"].made_with or {}
-    split = config.task.split(config.train_fraction, config.seed_of("split"))
+    split = config.split()
     return [
         ["task", f"ModularAddition(p={config.task.d_vocab_out})"],
         *([LABELS[arm], _prior_of(run)] for arm, run in runs.items()),

@@ -17,7 +17,7 @@ from bayesticket.runs import Run
 def mean_attention(run: Run, *, layer: int = 0) -> Float[Tensor, "T"]:
     """The attention of the last position, averaged over test examples and heads, under the run's intervention."""
     config = run.config
-    test = config.task.split(config.train_fraction, config.seed_of("split")).test
+    test = config.split().test
     attention = attention_of(run.model, test, layer=layer, intervention=config.intervention, epoch=run.epoch)
     return reduce(attention, "n head key -> key", "mean")
 

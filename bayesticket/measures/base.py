@@ -5,16 +5,16 @@ from `Measure` under `@spec` and write `value`; nothing is registered by hand.
 """
 
 import abc
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.attention import AttentionSite
-from bayesticket.errors import refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case, refuse_name
 from bayesticket.measures.columns import Column, Half, changed_fields
 from bayesticket.model import HookedTransformer
 from bayesticket.optim import Optimizer
@@ -48,17 +48,35 @@ class Observation:
     """What the measure reads, by hook point."""
     gradients: Mapping[str, Tensor]
     """The gradient of the task loss in the activations that the measure differentiates, by hook point."""
+    loss_of: Callable[[Tensor, Tensor], Float[Tensor, ""]]
+    """The task loss as a function of logits and targets."""
     edited: tuple[str, ...] = ()
     """The hook points that an intervention edits."""
     step: OptimizerStep | None = None
     """The optimiser step before, for measures that follow steps; None at the start, and outside training."""
 
+    def select(self, index: Bool[Tensor, "n"]) -> "Observation":
+        """The same for some of the examples: what the forward pass would have shown on these alone.
 
+        Losses are means, so that a gradient in an example's activations grows as the other examples leave.
+        """
+        n, m = len(self.batch), int(index.sum())
+        batch, logits = self.batch.select(index), self.logits[index]
+        activations = {name: tensor[index] for name, tensor in self.activations.items()}
+        gradients = {name: tensor[index] * (n / m) for name, tensor in self.gradients.items()}
+        loss = self.loss_of(logits, batch.targets)
+        return replace(self, batch=batch, logits=logits, loss=loss, activations=activations, gradients=gradients)
+
+
+@spec(kw_only=True)
 class Measure(Spec, abc.ABC):
     """One number, or a vector, read off a model on a batch."""
 
+    half: Half | tuple[Half, ...] | None = None
+    """The parts of the split on which training records it: "train", "test", "unseen"; those of its kind by default."""
+
     halves: ClassVar[tuple[Half, ...]] = ("train",)
-    """The halves of the split on which training records it."""
+    """The parts of the split on which training records this kind unless told otherwise."""
     follows_steps: ClassVar[bool] = False
     """Whether it needs the optimiser step that led to what it measures."""
 
@@ -86,9 +104,22 @@ class Measure(Spec, abc.ABC):
         return ()
 
     @property
+    def recorded_on(self) -> tuple[Half, ...]:
+        """The parts of the split on which training records it."""
+        chosen = self.halves if self.half is None else (self.half,) if isinstance(self.half, str) else self.half
+        if not isinstance(chosen, tuple | list) or not chosen or not set(chosen) <= set(get_args(Half)):
+            raise refuse(f"{type(self).__name__}.half", self.half, "'train', 'test', 'unseen', or several of them")
+        return tuple(dict.fromkeys(chosen))
+
+    @property
     def name(self) -> str:
         """The name of its curve: the class's, with the fields that differ from their defaults."""
-        return str(Column(snake_case(type(self).__name__), changed_fields(self)))
+        return str(Column(snake_case(type(self).__name__), changed_fields(self, without=("half",))))
+
+    def named(self, half: Half | None) -> str:
+        """The name of its curve on a part of the split; the training half goes without saying for most measures."""
+        said = None if half == "train" and self.halves == ("train",) else half
+        return str(replace(Column.parse(self.name), half=said))
 
 
 @spec(kw_only=True)

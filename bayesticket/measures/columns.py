@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from bayesticket.errors import refuse_case, refuse_name
 from bayesticket.specs import Spec, changed
 
-Half = Literal["train", "test"]
-"""A half of the split."""
+Half = Literal["train", "test", "unseen"]
+"""A part of the split: the training half, the test half, or the test examples whose orbit training has not seen."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Column:
     entry: str = ""
     """The label of an entry of a vector, or its number."""
     half: Half | None = None
-    """The half of the split, where the name says it; other curves are of the training half."""
+    """The part of the split, where the name says it; other curves are of the training half."""
 
     def __post_init__(self):
         if (read := _parts(str(self))) != (self.measure, self.fields, self.entry, self.half):
             raise refuse_case(
                 "column",
                 f"the name {str(self)!r}, which would be read as measure, fields, entry and half {read}",
-                "measures that are not called Train… or Test…, and labels of entries without '=' and brackets",
+                "measures that are not called Train…, Test… or Unseen…, and labels of entries without '=' and brackets",
             )
 
     def __str__(self) -> str:

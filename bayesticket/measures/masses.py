@@ -36,7 +36,7 @@ class InformativeMass(AttentionMeasure):
     @property
     def name(self) -> str:
         """The name of its curve."""
-        return str(Column(f"informative_mass_{self.of}", changed_fields(self, without=("of",))))
+        return str(Column(f"informative_mass_{self.of}", changed_fields(self, without=("of", "half"))))
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean, or the least mass."""

@@ -33,46 +33,63 @@ from bayesticket.tasks import Examples
 class Observer:
     """Several measures on one model: the hooks that read for them, and their values after a forward pass.
 
-    `reads` are hook points to read besides those of the measures.
+    In training `half` is the half of the split that is observed: measures that are not recorded on it, or on a part of
+    it, are left out. Elsewhere it is None, and every measure is taken on the whole batch. `reads` are hook points to
+    read besides those of the measures.
     """
 
     def __init__(
-        self, model: HookedTransformer, measures: Iterable[Measure], batch: Examples, *, reads: Iterable[str] = ()
+        self,
+        model: HookedTransformer,
+        measures: Iterable[Measure],
+        batch: Examples,
+        half: Literal["train", "test"] | None = None,
+        *,
+        reads: Iterable[str] = (),
     ):
         require_readable(model, batch)
-        self.model, self.measures, self.n_positions = model, tuple(measures), batch.n_positions
+        self.model, self.n_positions = model, batch.n_positions
         names = list(reads)
         if names:
             require_firing(model, batch.tokens, names, "Observer")
-        for measure in self.measures:
+        self.measures: dict[str, tuple[Measure, Half | None]] = {}
+        """The measures by the names of their curves, each with the part of the split that it is taken on."""
+        for measure in measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
-            measure.check(model, batch)
-            own = (*measure.reads(model), *measure.differentiates(model))
-            if own:
-                require_firing(model, batch.tokens, own, type(measure).__name__)
-            names += own
-        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
-        self.names = [measure.name for measure in self.measures]
-        if repeated := [name for name in self.names if self.names.count(name) > 1]:
-            raise refuse("measures", repeated[0], "measures with different names")
-        for name, measure in zip(self.names, self.measures, strict=True):  # raises for labels that no column can have
-            _columns(name, measure.labels(model))
+            parts = [part for part in _PARTS[half] if part is None or part in measure.recorded_on]
+            for part in parts:
+                self._add(measure, part)
+            if parts:
+                measure.check(model, batch)
+                own = (*measure.reads(model), *measure.differentiates(model))
+                if own:
+                    require_firing(model, batch.tokens, own, type(measure).__name__)
+                names += own
         self.hook_names = list(dict.fromkeys(names))
-        self.differentiated = list(dict.fromkeys(n for m in self.measures for n in m.differentiates(model)))
+        taken = [measure for measure, _ in self.measures.values()]
+        self.differentiated = list(dict.fromkeys(name for each in taken for name in each.differentiates(model)))
         self.activations: dict[str, Tensor] = {}
         """What the hooks have read in the forward pass that is being observed, undetached."""
         self.hooks: list[NamedHook] = [(name, reader(self.activations)) for name in self.hook_names]
 
+    def _add(self, measure: Measure, part: Half | None) -> None:
+        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
+        name = measure.named(part)
+        if name in self.measures:
+            raise refuse("measures", name, "measures with different names")
+        _columns(name, measure.labels(self.model))  # raises for labels that no column can have
+        self.measures[name] = measure, part
+
     def reasons(self) -> list[str]:
         """Why the query-only forward cannot serve the measures, apart from the hook points they read."""
-        given = (measure.why_full(self.n_positions) for measure in self.measures)
+        given = (measure.why_full(self.n_positions) for measure, _ in self.measures.values())
         return [reason for reason in given if reason is not None]
 
     @property
     def follows_steps(self) -> bool:
         """Whether any of the measures does."""
-        return any(measure.follows_steps for measure in self.measures)
+        return any(measure.follows_steps for measure, _ in self.measures.values())
 
     def values(
         self,
@@ -83,24 +100,29 @@ class Observer:
         *,
         edited: tuple[str, ...] = (),
         step: OptimizerStep | None = None,
+        loss_of: Callable[[Tensor, Tensor], Float[Tensor, ""]] | None = None,
     ) -> dict[str, Tensor]:
-        """The measures' values on the last forward pass, by name; what was read is then forgotten."""
+        """The measures' values on the last forward pass, by name; what was read is then forgotten.
+
+        On test examples of unseen orbits alone, values are NaN where there are none.
+        """
         with torch.no_grad():
-            seen = Observation(self.model, batch, logits, loss, dict(self.activations), gradients, edited, step)
-            values = {name: measure.value(seen) for name, measure in zip(self.names, self.measures, strict=True)}
+            seen = Observation(
+                self.model, batch, logits, loss, dict(self.activations), gradients, loss_of or CrossEntropy(), edited,
+                step,
+            )  # fmt: skip
+            parts = {None: seen, "train": seen, "test": seen, "unseen": _unseen_part(seen)}
+            values = {name: _value(measure, parts[part], seen) for name, (measure, part) in self.measures.items()}
         self.activations.clear()
         return values
 
-    def numbers(self, values: Mapping[str, Tensor], half: Half | None = None) -> dict[str, float]:
-        """Values as plain numbers, by the names of their columns; `half` is the half of the split they are of."""
+    def numbers(self, values: Mapping[str, Tensor]) -> dict[str, float]:
+        """Values as plain numbers, by the names of their columns."""
         numbers: dict[str, float] = {}
-        for name, measure in zip(self.names, self.measures, strict=True):
+        for name, (measure, _) in self.measures.items():
             value = values[name]
-            # The training half is what most measures are recorded on, and goes without saying.
-            said = half if half == "test" or len(measure.halves) > 1 else None
             labels = (measure.labels(self.model) or range(len(value))) if value.ndim else ("",)
-            columns = _columns(name, labels, said)
-            numbers |= dict(zip(columns, value.flatten().tolist(), strict=True))
+            numbers |= dict(zip(_columns(name, labels), value.flatten().tolist(), strict=True))
         return numbers
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
@@ -124,9 +146,26 @@ class Observer:
         return {name: torch.zeros_like(self.activations[name]) for name in self.differentiated}
 
 
-def _columns(name: str, entries: Iterable[object], half: Half | None = None) -> list[str]:
+_PARTS: dict[str | None, tuple[Half | None, ...]] = {None: (None,), "train": ("train",), "test": ("test", "unseen")}
+"""The parts of the split that are observed with each half."""
+
+
+def _unseen_part(seen: Observation) -> Observation | None:
+    """The test examples whose orbit training has not seen; None where there are none."""
+    unseen = seen.batch.unseen
+    if unseen is None or bool(unseen.all()):
+        return seen
+    return seen.select(unseen) if bool(unseen.any()) else None
+
+
+def _value(measure: Measure, seen: Observation | None, whole: Observation) -> Tensor:
+    """A measure's value on a part of the batch; NaN, in the shape of that on the whole, where the part is empty."""
+    return measure.value(seen) if seen is not None else torch.full_like(measure.value(whole), torch.nan)
+
+
+def _columns(name: str, entries: Iterable[object]) -> list[str]:
     """The names of a measure's columns, one for each entry."""
-    column = replace(Column.parse(name), half=half)
+    column = Column.parse(name)
     return [str(replace(column, entry=str(entry))) for entry in entries]
 
 
@@ -174,7 +213,7 @@ def observe(
         task = (loss or CrossEntropy())(logits, batch.targets)
         activations, gradients = dict(observer.activations), observer.gradients(task)
         edited = tuple(name for name, _ in edits)
-        values = observer.values(batch, logits, task, gradients, edited=edited, step=step)
+        values = observer.values(batch, logits, task, gradients, edited=edited, step=step, loss_of=loss)
     return Observed(logits, task, activations, gradients, values)
 
 

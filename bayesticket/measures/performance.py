@@ -15,7 +15,7 @@ class Loss(Measure):
     beyond the forward pass.
     """
 
-    halves = ("train", "test")
+    halves = ("train", "test", "unseen")
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The loss."""
@@ -29,7 +29,7 @@ class Accuracy(Measure):
     1 on the training half is memorising, on the test half generalising. Costs nothing beyond the forward pass.
     """
 
-    halves = ("train", "test")
+    halves = ("train", "test", "unseen")
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The accuracy."""

@@ -12,7 +12,7 @@ from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
 from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_optimizer, optimizer_kinds, require_dtype
 from bayesticket.specs import Spec, field_names, spec
-from bayesticket.tasks import AbstractTask, ModularAddition, require_seed
+from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed, require_split_by
 
 
 @spec(kw_only=True)
@@ -41,6 +41,8 @@ class TrainConfig(Spec):
     """Decides the order of batches and the noise of interventions alone; `seed` by default."""
     train_fraction: float = 0.3
     """Share of the examples that is trained on."""
+    split_by: SplitBy = "example"
+    """Whether single examples are drawn for training, or whole orbits, so that no test example mirrors a training one."""
     epochs: int = 10_000
     """How many times to go through the training examples."""
     batch_size: int | None = None
@@ -83,11 +85,13 @@ class TrainConfig(Spec):
         for measure in self.measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as AttentionEntropy()")
+            _ = measure.recorded_on  # raises unless these are parts of the split
         if not isinstance(self.loss, LossFunction):
             raise refuse("loss", self.loss, "a loss, such as CrossEntropy()")
         if self.forward not in FORWARDS:
             raise refuse_name("forward", self.forward, FORWARDS)
         require_dtype("dtype", self.dtype)
+        require_split_by("split_by", self.split_by)
         self._check_device()
 
     def _check_device(self) -> None:
@@ -113,6 +117,10 @@ class TrainConfig(Spec):
         if self.max_grad_norm is not None:
             require_number("max_grad_norm", self.max_grad_norm, above=0.0)
         require_number("grok_threshold", self.grok_threshold, above=0.0)
+
+    def split(self) -> Split:
+        """The examples to train and to test on."""
+        return self.task.split(self.train_fraction, self.seed_of("split"), self.split_by)
 
     def seed_of(self, purpose: Literal["init", "split", "batch"]) -> int:
         """The seed of one purpose."""

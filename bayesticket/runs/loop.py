@@ -1,7 +1,7 @@
 """The training loop: the state of a run between two epochs, and the step from one to the next."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
-from bayesticket.measures import DEFAULT_MEASURES, Column, Half, Measure, Observer, OptimizerStep, observe, run_forward
+from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
@@ -39,7 +39,7 @@ class NonFiniteLoss(BayesticketError):
 class _Half:
     """One half of the split, with what is mounted when the model runs on it."""
 
-    name: Half
+    name: Literal["train", "test"]
     batch: Examples
     live: Live
     observer: Observer
@@ -55,7 +55,7 @@ class Training:
         self.description, self.tensors = describe_config(config)  # raises where a part cannot be stored
         self.id = description_id(self.description)
         self.device = resolve_device(config.device)
-        split = config.task.split(config.train_fraction, config.seed_of("split"))
+        split = config.split()
         train, test = split.train.to(self.device), split.test.to(self.device)
         self.first_draw = train
         self.model = build_model(config, self.device)
@@ -79,13 +79,13 @@ class Training:
         for part in live.parts:
             if part.fills("edits"):
                 require_target_of_both_halves(part, len(train), n_test)
-        return _Half("train", train, live, Observer(self.model, _of_half(self.measures, "train"), train))
+        return _Half("train", train, live, Observer(self.model, self.measures, train, "train"))
 
     def _test_half(self, test: Examples) -> _Half:
         editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
         live = Live(Recipe(editing), self.model, test)  # priors are not for examples held out
         live.share_state_of(self.train.live)
-        return _Half("test", test, live, Observer(self.model, _of_half(self.measures, "test"), test))
+        return _Half("test", test, live, Observer(self.model, self.measures, test, "test"))
 
     def _choose_forward(self) -> Literal["fast", "full"]:
         halves = (self.train, self.test)
@@ -155,8 +155,10 @@ class Training:
     def _values_of_step(self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]) -> Record:
         """The training half's record, from the forward pass that a step has made in any case."""
         observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
-        values = observer.values(batch, logits, loss, gradients, edited=edited, step=self.last_step)
-        return observer.numbers(values, "train")
+        step, loss_of = self.last_step, self.config.loss
+        return observer.numbers(
+            observer.values(batch, logits, loss, gradients, edited=edited, step=step, loss_of=loss_of)
+        )
 
     def _take_optimizer_step(self) -> None:
         followed = self.train.observer.follows_steps and (self.epoch + 1) % self.config.record_every == 0
@@ -201,7 +203,7 @@ class Training:
             loss=loss,
             step=self.last_step,
         )
-        return half.observer.numbers(seen.values, half.name)
+        return half.observer.numbers(seen.values)
 
     def _keep(self, values: Record) -> None:
         self.keep_record({"epoch": self.epoch, **values})
@@ -256,10 +258,6 @@ class Training:
             made_with=versions() | {"forward": self.forward, "device": self.device} | note,
             recorded=tuple(map(repr, self.measures)),
         )
-
-
-def _of_half(measures: Iterable[Measure], half: Half) -> list[Measure]:
-    return [measure for measure in measures if half in measure.halves]
 
 
 def _blame(epoch: int, terms: Mapping[str, Tensor]) -> str:

@@ -24,7 +24,7 @@ from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.progress import Progress, reporting, require_progress
 from bayesticket.runs.run import Run, describe_config, restore_config
-from bayesticket.tasks import AbstractTask
+from bayesticket.tasks import AbstractTask, SplitBy
 from bayesticket.threads import torch_threads
 
 log = logging.getLogger("bayesticket")
@@ -51,6 +51,7 @@ def train(
     split_seed: int | None = None,
     batch_seed: int | None = None,
     train_fraction: float = 0.3,
+    split_by: SplitBy = "example",
     epochs: int = 10_000,
     batch_size: int | None = None,
     optimizer: Optimizer | str = "adamw",
@@ -99,6 +100,7 @@ def train(
         split_seed=split_seed,
         batch_seed=batch_seed,
         train_fraction=train_fraction,
+        split_by=split_by,
         epochs=epochs,
         batch_size=batch_size,
         optimizer=optimizer,

@@ -23,6 +23,7 @@ class ModularAddition(AbstractExpression):
     p: int = 113
 
     operator: ClassVar[str] = "+"
+    commutative: ClassVar[bool] = True
 
     @property
     def n_values(self) -> int:
@@ -50,6 +51,7 @@ class ModularMultiplication(AbstractExpression):
     p: int = 113
 
     operator: ClassVar[str] = "×"
+    commutative: ClassVar[bool] = True
 
     @property
     def n_values(self) -> int:
@@ -79,6 +81,7 @@ class KOperandAddition(AbstractExpression):
     p: int = 113
 
     operator: ClassVar[str] = "+"
+    commutative: ClassVar[bool] = True
 
     @property
     def n_values(self) -> int:

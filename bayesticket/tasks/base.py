@@ -3,16 +3,19 @@
 import abc
 import dataclasses
 import math
-from typing import final
+from typing import Literal, final, get_args
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_number
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
 from bayesticket.tasks.examples import Examples, Split, require_informative_rows, require_seed
+
+SplitBy = Literal["example", "orbit"]
+"""What a split is drawn by: single examples, or whole orbits of them."""
 
 
 class AbstractTask(Spec, abc.ABC):
@@ -43,6 +46,19 @@ class AbstractTask(Spec, abc.ABC):
     @abc.abstractmethod
     def examples(self, seed: int) -> Examples:
         """All examples of the task; equal seeds give equal examples."""
+
+    def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
+        """A number for each example, equal for examples that a symmetry of the task maps onto each other.
+
+        A model that reads its operands alike answers `(b, a)` as soon as it has memorised `(a, b)`, without having
+        learned the rule. By default a task has no symmetries, and each example has an orbit of its own.
+
+        >>> from bayesticket.tasks import ModularAddition
+        >>> task = ModularAddition(p=2)  # 0 + 0, 0 + 1, 1 + 0, 1 + 1
+        >>> task.orbits_of(task.examples(seed=0))
+        tensor([0, 1, 1, 2])
+        """
+        return torch.arange(examples.n, device=examples.tokens.device)
 
     def redraw(self, examples: Examples, *, seed: int) -> Examples:
         """The same examples with new random distractors; by default there are none, and nothing changes."""
@@ -82,24 +98,65 @@ class AbstractTask(Spec, abc.ABC):
         return " ".join(map(self.symbol, tokens.tolist()))
 
     @final
-    def split(self, train_fraction: float = 0.3, seed: int = 0) -> Split:
+    def split(self, train_fraction: float = 0.3, seed: int = 0, by: SplitBy = "example") -> Split:
         """Shuffles the `n` examples; the first `⌊train_fraction · n⌋` are for training, the others for testing.
+
+        With `by="orbit"` whole orbits are shuffled, as many as fit into that number, so that no test example is the
+        mirror of a training example. `test.unseen` says of which test examples that holds.
 
         >>> from bayesticket.tasks import ModularAddition
         >>> split = ModularAddition(p=7).split(train_fraction=0.5)
-        >>> len(split.train), len(split.test)
-        (24, 25)
+        >>> len(split.train), len(split.test), int(split.test.unseen.sum())
+        (24, 25, 10)
+        >>> split = ModularAddition(p=7).split(train_fraction=0.5, by="orbit")
+        >>> len(split.train), len(split.test), int(split.test.unseen.sum())
+        (24, 25, 25)
         """
         require_number("train_fraction", train_fraction, above=0.0, below=1.0)
         require_seed(seed)
+        require_split_by("by", by)
         examples = self.examples(seed)
         require_informative_rows(examples.informative)
+        orbit, generator = self._orbit_numbers(examples), seeded_generator(seed, "split")
         n_train = _n_train(train_fraction, examples.n)
-        order = torch.randperm(examples.n, generator=seeded_generator(seed, "split"), device="cpu")
-        order = order.to(examples.tokens.device)
+        if by == "example":
+            order = torch.randperm(examples.n, generator=generator, device="cpu").to(orbit.device)
+        else:
+            order, n_train = _order_of_orbits(orbit, n_train, generator)
         origin = torch.arange(examples.n, device=order.device)
-        examples = dataclasses.replace(examples, origin=origin, n_whole=examples.n)
-        return Split(train=examples.select(order[:n_train]), test=examples.select(order[n_train:]))
+        examples = dataclasses.replace(examples, origin=origin, n_whole=examples.n, orbit=orbit)
+        train, test = examples.select(order[:n_train]), examples.select(order[n_train:])
+        unseen = ~torch.isin(orbit[order[n_train:]], orbit[order[:n_train]])
+        return Split(train, dataclasses.replace(test, unseen=unseen))
+
+    def _orbit_numbers(self, examples: Examples) -> Int[Tensor, "n"]:
+        """The orbits, numbered from 0."""
+        given = self.orbits_of(examples)
+        if not isinstance(given, Tensor) or given.shape != (examples.n,) or given.is_floating_point():
+            shown = tuple(given.shape) if isinstance(given, Tensor) else given
+            raise refuse("orbits", shown, f"a whole number for each of the {examples.n} examples")
+        return torch.unique(given, return_inverse=True)[1]
+
+
+def require_split_by(field: str, given: object) -> None:
+    """Raises unless given what a split can be drawn by."""
+    if given not in get_args(SplitBy):
+        raise refuse_name(field, given, get_args(SplitBy))
+
+
+def _order_of_orbits(
+    orbit: Int[Tensor, "n"], n_train: int, generator: torch.Generator
+) -> tuple[Int[Tensor, "n"], int]:
+    """The examples in a random order of their orbits, and how many of them whole orbits fill `n_train` with."""
+    n_orbits = int(orbit.max()) + 1
+    rank = torch.randperm(n_orbits, generator=generator, device="cpu").to(orbit.device)
+    ranked = rank[orbit]
+    filled = torch.bincount(ranked, minlength=n_orbits).cumsum(0)
+    fitting = filled[filled <= n_train]
+    if not len(fitting) or int(fitting[-1]) == len(orbit):
+        accepted = f"a fraction that leaves whole orbits on both sides; there are {n_orbits}"
+        raise refuse_case("train_fraction", f"room for {n_train} training examples", accepted)
+    return torch.argsort(ranked, stable=True), int(fitting[-1])
 
 
 def _n_train(train_fraction: float, n: int) -> int:

@@ -41,6 +41,11 @@ class Examples:
     """In a half of a split: the index of each example among all examples of the task."""
     n_whole: int | None = None
     """In a half of a split: the number of all examples of the task."""
+    orbit: Int[Tensor, "n"] | None = None
+    """In a half of a split: a number for each example, the same for examples that a symmetry of the task maps onto
+    each other, such as (a, b) and (b, a) in a sum."""
+    unseen: Bool[Tensor, "n"] | None = None
+    """In the test half: whether training has no example of the same orbit."""
 
     @property
     def n(self) -> int:
@@ -66,8 +71,9 @@ class Examples:
         return self._with_each(lambda tensor: tensor.to(device))
 
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Examples":
-        origin = None if self.origin is None else change(self.origin)
-        return Examples(change(self.tokens), change(self.targets), change(self.informative), origin, self.n_whole)
+        origin, orbit, unseen = (None if each is None else change(each) for each in (self.origin, self.orbit, self.unseen))
+        kept = (change(self.tokens), change(self.targets), change(self.informative))
+        return Examples(*kept, origin, self.n_whole, orbit, unseen)
 
     def __len__(self) -> int:
         return self.n

@@ -21,7 +21,8 @@ class Task(AbstractTask):
     """A user's own data: `tokens` (n, T), `targets` (n,), and `informative` positions (T,) or (n, T).
 
     The data may be tensors, arrays or nested lists, with integers of any width; they are copied. By default
-    `d_vocab` is the largest token plus 1, and `d_vocab_out` the largest target plus 1.
+    `d_vocab` is the largest token plus 1, and `d_vocab_out` the largest target plus 1. `orbits` (n,) has the same
+    number for examples that a symmetry maps onto each other; without it each example stands alone.
 
     >>> task = Task(tokens=[[3, 1, 9], [2, 2, 9]], targets=[3, 2], informative=[True, False, False])
     >>> task
@@ -33,6 +34,7 @@ class Task(AbstractTask):
     informative: npt.ArrayLike
     d_vocab: int | None = None  # type: ignore[assignment]
     d_vocab_out: int | None = None  # type: ignore[assignment]
+    orbits: npt.ArrayLike | None = None
 
     def __post_init__(self):
         tokens = _integers("tokens", self.tokens, shape=("n", "T"))
@@ -45,6 +47,7 @@ class Task(AbstractTask):
             "informative": _informative_rows(self.informative, tokens),
             "d_vocab": _vocabulary("tokens", tokens, "d_vocab", self.d_vocab),
             "d_vocab_out": _vocabulary("targets", targets, "d_vocab_out", self.d_vocab_out),
+            "orbits": None if self.orbits is None else _orbits(self.orbits, tokens),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -58,6 +61,10 @@ class Task(AbstractTask):
         """The data as given; the seed changes nothing."""
         require_seed(seed)
         return Examples(self.tokens, self.targets, self.informative)  # type: ignore[arg-type]
+
+    def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
+        """The orbits that were given; without any, each example has one of its own."""
+        return super().orbits_of(examples) if self.orbits is None else self.orbits  # type: ignore[return-value]
 
     def __repr__(self) -> str:
         sizes = ("n_positions", "d_vocab", "d_vocab_out")
@@ -82,6 +89,13 @@ def _integers(field: str, given: object, *, shape: tuple[str, ...]) -> Tensor:
     if tensor.ndim != len(shape) or tensor.numel() == 0:
         raise refuse(field, tuple(tensor.shape), accepted)
     return tensor.to(torch.int64)
+
+
+def _orbits(given: object, tokens: Int[Tensor, "n T"]) -> Int[Tensor, "n"]:
+    orbits = _integers("orbits", given, shape=("n",)).to(tokens.device)
+    if len(orbits) != len(tokens):
+        raise refuse("orbits", tuple(orbits.shape), f"one for each of the {len(tokens)} rows of tokens")
+    return orbits
 
 
 def _informative_rows(given: object, tokens: Int[Tensor, "n T"]) -> Bool[Tensor, "n T"]:

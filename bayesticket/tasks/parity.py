@@ -1,6 +1,6 @@
 """Sparse parity."""
 
-from typing import final
+from typing import ClassVar, final
 
 from jaxtyping import Int
 from torch import Tensor
@@ -25,6 +25,8 @@ class SparseParity(AbstractSymbolicTask):
 
     n: int = 40
     k: int = 3
+
+    commutative: ClassVar[bool] = True
 
     @property
     def layout(self) -> Layout:

@@ -41,6 +41,8 @@ class AbstractSymbolicTask(AbstractTask):
 
     operator: ClassVar[str] = "+"
     """The sign between two operands, if the layout separates them by one."""
+    commutative: ClassVar[bool] = False
+    """Whether the answer is the same for the operands in any order."""
 
     def __post_init__(self) -> None:
         _require_name("distractors", self.distractors, get_args(Distractors))
@@ -126,6 +128,19 @@ class AbstractSymbolicTask(AbstractTask):
             informative = self._informative(len(digits), seed)
             tokens = layout.assemble(operands, noise, informative)
             return Examples(tokens, self.answer(operands), informative)
+
+    def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
+        """Sequences with the same operands, in any order where the task is commutative, have one orbit.
+
+        Distractors count where they are part of the input, as in parity.
+        """
+        layout = self.layout
+        operands = examples.tokens[examples.informative].view(examples.n, layout.n_operands)
+        parts = [operands.sort(dim=1).values if self.commutative else operands]
+        if layout.noise_is_input:
+            noise = layout.noise_positions(examples.informative)
+            parts.append(examples.tokens[noise].view(examples.n, layout.n_noise))
+        return torch.unique(torch.cat(parts, dim=1), dim=0, return_inverse=True)[1]
 
     def redraw(self, examples: Examples, *, seed: int) -> Examples:
         """The same operands, targets and positions with new random distractors.
