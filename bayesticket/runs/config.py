@@ -42,7 +42,7 @@ class TrainConfig(Spec):
     train_fraction: float = 0.3
     """Share of the examples that is trained on."""
     split_by: SplitBy = "example"
-    """Whether single examples are drawn for training, or whole orbits, so that no test example mirrors a training one."""
+    """Whether single examples are drawn for training, or whole orbits: then no test example mirrors a training one."""
     epochs: int = 10_000
     """How many times to go through the training examples."""
     batch_size: int | None = None

@@ -1,5 +1,6 @@
 """The training loop: the state of a run between two epochs, and the step from one to the next."""
 
+import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -25,6 +26,7 @@ from bayesticket.specs import description_id
 from bayesticket.tasks import Examples
 
 Record = dict[str, float]
+log = logging.getLogger("bayesticket")
 
 
 class NonFiniteLoss(BayesticketError):
@@ -57,6 +59,8 @@ class Training:
         self.device = resolve_device(config.device)
         split = config.split()
         train, test = split.train.to(self.device), split.test.to(self.device)
+        if test.unseen is not None and not test.unseen.any():
+            log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
         self.model = build_model(config, self.device)
         self.measures = (*DEFAULT_MEASURES, *config.measures)

@@ -144,9 +144,7 @@ def require_split_by(field: str, given: object) -> None:
         raise refuse_name(field, given, get_args(SplitBy))
 
 
-def _order_of_orbits(
-    orbit: Int[Tensor, "n"], n_train: int, generator: torch.Generator
-) -> tuple[Int[Tensor, "n"], int]:
+def _order_of_orbits(orbit: Int[Tensor, "n"], n_train: int, generator: torch.Generator) -> tuple[Int[Tensor, "n"], int]:
     """The examples in a random order of their orbits, and how many of them whole orbits fill `n_train` with."""
     n_orbits = int(orbit.max()) + 1
     rank = torch.randperm(n_orbits, generator=generator, device="cpu").to(orbit.device)

@@ -71,9 +71,11 @@ class Examples:
         return self._with_each(lambda tensor: tensor.to(device))
 
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Examples":
-        origin, orbit, unseen = (None if each is None else change(each) for each in (self.origin, self.orbit, self.unseen))
-        kept = (change(self.tokens), change(self.targets), change(self.informative))
-        return Examples(*kept, origin, self.n_whole, orbit, unseen)
+        def changed(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else change(tensor)
+
+        given = (change(self.tokens), change(self.targets), change(self.informative))
+        return Examples(*given, changed(self.origin), self.n_whole, changed(self.orbit), changed(self.unseen))
 
     def __len__(self) -> int:
         return self.n
