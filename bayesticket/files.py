@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -176,14 +175,3 @@ def new_directory(parent: Path, name: str) -> Path:
             directory.mkdir(parents=True)
             return directory
     raise AssertionError("unreachable: the numbers do not end")
-
-
-def versions() -> dict[str, str]:
-    """Versions of the packages that a run's numbers depend on, and torch's number of threads."""
-    from importlib.metadata import version
-
-    names = ("bayesticket", "transformer-lens", "numpy")
-    return {name: version(name) for name in names} | {
-        "torch": torch.__version__,
-        "threads": str(torch.get_num_threads()),
-    }

@@ -36,8 +36,8 @@ class Comparison:
     """How many runs of each arm grokked."""
     runs: tuple[int, int]
     """How many runs, one per seed, each arm has."""
-    ratio: Estimate
-    """The first median divided by the second; see `ratio_of_medians`."""
+    ratio: Estimate | None
+    """The first median divided by the second; see `ratio_of_medians`. None where a run grokked at epoch 0."""
     p: float
     """The p-value of equal distributions; see `log_rank_p`."""
 
@@ -46,7 +46,8 @@ class Comparison:
             f"{name} {median} ({grokked} of {runs})"
             for name, median, grokked, runs in zip(self.names, self.medians, self.grokked, self.runs, strict=True)
         )
-        return f"{one} against {other}: ratio {self.ratio}, log-rank p = {self.p:.2g}"
+        ratio = "not defined, as a run grokked at epoch 0" if self.ratio is None else self.ratio
+        return f"{one} against {other}: ratio {ratio}, log-rank p = {self.p:.2g}"
 
     __repr__ = __str__
 
@@ -68,12 +69,13 @@ def compare_times(
     >>> compare_times(arm, arm).ratio
     Estimate(value=1.0, low=1.0, high=1.0)
     """
+    positive = bool((times.epochs > 0).all() and (other.epochs > 0).all())
     return Comparison(
         names=names,
         medians=(median_time(times, confidence), median_time(other, confidence)),
         grokked=(int(times.reached.sum()), int(other.reached.sum())),
         runs=(len(times), len(other)),
-        ratio=ratio_of_medians(times, other, paired=paired, confidence=confidence),
+        ratio=ratio_of_medians(times, other, paired=paired, confidence=confidence) if positive else None,
         p=log_rank_p(times, other),
     )
 

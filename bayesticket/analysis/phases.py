@@ -7,7 +7,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
-from bayesticket.runs import first_epoch
+from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 
 WINDOW = 11
 """The number of records over which gradient and divergence are smoothed by default."""
@@ -66,7 +66,8 @@ class Phases:
 def find_phases(
     curves: pd.DataFrame,
     *,
-    accuracy: float = 0.99,
+    memorising: float = MEMORISED,
+    grokking: float = TrainConfig.grok_threshold,
     collapse: float = 0.5,
     rise: float = 2.0,
     fall: float = 0.5,
@@ -80,11 +81,11 @@ def find_phases(
     (fewer at the ends), so that a spike shorter than half a window moves no border. With `g` and `D` the smoothed
     curves, each border is the first recorded epoch at which its condition holds:
 
-    - memorised: `train_accuracy ≥ accuracy`;
+    - memorised: `train_accuracy ≥ memorising`;
     - plateau: the run has memorised, and `g ≤ collapse · max(g)` over all records so far;
     - resurgence: the plateau has begun, and at the same record `g ≥ rise · min(g)` over the records since the plateau
       began, and `D ≤ fall · D(memorised)`;
-    - grokked: `test_accuracy ≥ accuracy`.
+    - grokked: `test_accuracy ≥ grokking`.
 
     Plateau and resurgence are only looked for before grokking: the gradient of a model that has grokked does not count,
     and a run that has grokked when it memorises has neither. A gradient or divergence that is 0 throughout, as under
@@ -93,7 +94,8 @@ def find_phases(
 
     `gradient` and `divergence` name the columns to read, for example those of another layer.
     """
-    require_number("accuracy", accuracy, above=0.0)
+    require_number("memorising", memorising, above=0.0)
+    require_number("grokking", grokking, above=0.0)
     require_number("collapse", collapse, above=0.0, below=1.0)
     require_number("rise", rise, above=1.0)
     require_number("fall", fall, above=0.0, below=1.0)
@@ -109,8 +111,8 @@ def find_phases(
     def first(holds: Bool[np.ndarray, " records"]) -> int | None:
         return first_epoch(pd.Series(holds, index=curves.index))
 
-    memorised = first(curves["train_accuracy"].to_numpy() >= accuracy)
-    grokked = first(curves["test_accuracy"].to_numpy() >= accuracy)
+    memorised = first(curves["train_accuracy"].to_numpy() >= memorising)
+    grokked = first(curves["test_accuracy"].to_numpy() >= grokking)
     plateau = resurgence = None
     if memorised is not None:
         between = (epochs >= memorised) & (epochs < (np.inf if grokked is None else grokked))

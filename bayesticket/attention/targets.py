@@ -66,28 +66,30 @@ def as_target(field: str, given: object) -> Target:
     """Checks a target as far as possible without examples; a run is replaced by its model."""
     if isinstance(given, str) and given in NAMES:
         return given
-    if isinstance(given, str) and not _holds_run(given):
-        others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
-        raise refuse_name(field, given, (*NAMES, *others))
     if isinstance(given, Tensor):
         # A copy, so that later changes to the given tensor do not change the target.
         return _require_distributions(field, given).clone()
     if isinstance(given, str | Path):
-        # Runs stand above this room, and only a path needs them.
-        from bayesticket.runs import Run
-
-        given = Run.load(given)
+        given = _run_at(field, given)
     teacher = getattr(given, "model", given)
     if isinstance(teacher, HookedTransformer | Permuted):
         return teacher
     raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
 
 
-def _holds_run(path: str) -> bool:
+def _run_at(field: str, given: str | Path) -> HoldsModel:
+    """The saved run at a path; a string that is neither a path of one nor a name raises."""
+    # Runs stand above this room, and only a path needs them.
+    from bayesticket.runs import Run, RunDirectory
+
     try:
-        return (Path(path) / "run.json").is_file()
-    except OSError:  # the string cannot be a path
-        return False
+        is_run = RunDirectory(given).has_run()
+    except (OSError, ValueError):  # the string cannot be a path
+        is_run = False
+    if isinstance(given, str) and not is_run:
+        others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
+        raise refuse_name(field, given, (*NAMES, *others))
+    return Run.load(given)
 
 
 def _require_distributions(field: str, target: Tensor) -> Tensor:

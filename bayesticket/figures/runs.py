@@ -18,11 +18,12 @@ from bayesticket.figures.style import (
     SIZES,
     TEST,
     TRAIN,
+    UNSEEN,
     Look,
     Panel,
     look,
 )
-from bayesticket.runs import Run
+from bayesticket.runs import MEMORISED, Run
 
 
 def plot_run(run: Run) -> go.Figure:
@@ -32,6 +33,7 @@ def plot_run(run: Run) -> go.Figure:
     for panel, quantity in ((1, "accuracy"), (4, "loss")):
         add_curve(figure, run, f"train_{quantity}", panel=panel, name="train", colour=TRAIN, dash="dash")
         add_curve(figure, run, f"test_{quantity}", panel=panel, name="test", colour=TEST)
+        add_curve(figure, run, f"unseen_{quantity}", panel=panel, name="test, unseen", colour=UNSEEN, dash="dot")
     add_curve(figure, run, "informative_mass_mean", panel=2, name="all of them, mean", colour=GREEN)
     least = "least of any one"
     add_curve(figure, run, "informative_mass_least", panel=2, name=least, colour=GREEN, dash="dot")
@@ -40,16 +42,16 @@ def plot_run(run: Run) -> go.Figure:
     add_curve(figure, run, "attention_gradient", panel=5, name="attention gradient", colour=PURPLE)
     fit_log_axes(figure, panels)
     milestones = (
-        ("memorised", "train", run.memorised_epoch(), TRAIN),
-        ("grokked", "test", run.grok_epoch(), TEST),
+        ("memorised", "train", MEMORISED, run.memorised_epoch(), TRAIN),
+        ("grokked", "test", run.grok_threshold, run.grok_epoch(), TEST),
     )
-    for _, _, epoch, colour in milestones:
+    for *_, epoch, colour in milestones:
         if epoch is not None:
             figure.add_vline(x=epoch, line={"color": colour, "width": 1.5, "dash": "dashdot"}, opacity=0.7)
     figure.update_shapes(yref="paper", y0=0, y1=1)
     said = [
-        f'<span style="color:{colour}">{word} ({half} accuracy ≥ 99%): {reached(epoch, run)}</span>'
-        for word, half, epoch, colour in milestones
+        f'<span style="color:{colour}">{word} ({half} accuracy ≥ {threshold:.4g}): {reached(epoch, run)}</span>'
+        for word, half, threshold, epoch, colour in milestones
     ]
     figure.update_layout(
         title={"text": html.escape(label_of(run), quote=False), "subtitle": {"text": " · ".join(said)}},

@@ -1,5 +1,6 @@
 """A recipe at work: bound to one model and one batch, in any training loop."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -41,7 +42,15 @@ class Live:
     ...     loss.backward(); live.gradients(); optimiser.step(); optimiser.zero_grad(); live.project()
     """
 
-    def __init__(self, recipe: "Intervention", model: HookedTransformer, batch: Examples, *, seed: int | None = None):
+    def __init__(
+        self,
+        recipe: "Intervention",
+        model: HookedTransformer,
+        batch: Examples,
+        *,
+        seed: int | None = None,
+        state_of: "Live | None" = None,
+    ):
         if not hasattr(recipe, "parts"):
             raise refuse("recipe", recipe, "an Intervention, or several joined by +")
         require_readable(model, batch)
@@ -60,7 +69,7 @@ class Live:
         self._projected = self._gradients_changed = False
         for part, context in zip(self.parts, self.contexts, strict=True):
             part.check(context)
-            context.state = initial_state(part, context)
+            context.state = initial_state(part, context) if state_of is None else state_of._state_of(part)
         self.edits: list[NamedHook] = []
         self.hooks: list[NamedHook] = []
         for place, (part, context) in enumerate(zip(self.parts, self.contexts, strict=True)):
@@ -145,9 +154,13 @@ class Live:
             for part, context in zip(self.parts, self.contexts, strict=True):
                 if part.fills("gradients"):
                     before = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-                    for name, gradient in part.gradients(context, before).items():
+                    changed = part.gradients(context, before)
+                    kept = {tensor.untyped_storage().data_ptr() for tensor in context.state.values()}
+                    for name, gradient in changed.items():
                         require_gradient(part, name, gradient, before)
-                        parameters[name].grad = gradient
+                        # What is state must not be clipped in place, as gradients are.
+                        is_state = gradient.untyped_storage().data_ptr() in kept
+                        parameters[name].grad = gradient.clone() if is_state else gradient
 
     def project(self) -> None:
         """Applies the recipe's projections; call it after every optimiser step."""
@@ -183,14 +196,15 @@ class Live:
             raise refuse("state", difference, "exactly the tensors of the recipe's state")
         for part, context in zip(self._names, self.contexts, strict=True):
             for name, tensor in context.state.items():
-                context.state[name] = tensors[f"{part}/{name}"].to(tensor.device, copy=True)
+                stored = tensors[f"{part}/{name}"]
+                if (stored.shape, stored.dtype) == (tensor.shape, tensor.dtype):
+                    tensor.copy_(stored)  # in place: a hook may hold the tensor
+                else:
+                    context.state[name] = stored.to(tensor.device, copy=True)
 
-    def share_state_of(self, other: "Live") -> None:
-        """Uses the state of another recipe's parts, where they are the same."""
-        for part, context in zip(self.parts, self.contexts, strict=True):
-            for theirs, state in zip(other.parts, (each.state for each in other.contexts), strict=True):
-                if part is theirs:
-                    context.state = state
+    def _state_of(self, part: "Intervention") -> dict[str, Tensor]:
+        """The state of one of the parts, for another recipe at work that shares it."""
+        return next(context.state for own, context in zip(self.parts, self.contexts, strict=True) if own is part)
 
     def _activation(self, hook: str, read: dict[str, Tensor], part: "Intervention") -> Tensor:
         if hook not in read:
@@ -262,6 +276,6 @@ def term_names(parts: Iterable["Intervention"]) -> list[str]:
     names: list[str] = []
     for part in parts:
         kind = snake_case(type(part).__name__)
-        seen = sum(name == kind or name.rsplit("_", 1)[0] == kind for name in names)
-        names.append(kind if not seen else f"{kind}_{seen + 1}")
+        candidates = itertools.chain([kind], (f"{kind}_{number}" for number in itertools.count(2)))
+        names.append(next(name for name in candidates if name not in names))
     return names

@@ -76,9 +76,13 @@ def require_betas(betas: object) -> tuple[float, float]:
 
 
 def optimizer_kinds() -> dict[str, type[Optimizer]]:
-    """The optimisers that can be named by a word, `"adamw"` for AdamW; those of the user among them."""
-    known = Spec.kinds.values()
-    return {kind.__name__.lower(): kind for kind in known if issubclass(kind, Optimizer) and kind is not Optimizer}
+    """The optimisers that can be named by a word, `"adamw"` for AdamW; those of the user among them.
+
+    A word that names an optimiser of this library always names that one.
+    """
+    known = [kind for kind in Spec.kinds.values() if issubclass(kind, Optimizer) and kind is not Optimizer]
+    known.sort(key=lambda kind: kind.__module__.startswith("bayesticket."))  # later entries replace earlier ones
+    return {kind.__name__.lower(): kind for kind in known}
 
 
 def as_optimizer(given: object, **settings: object) -> Optimizer:

@@ -10,9 +10,10 @@ from bayesticket.errors import BayesticketError, refuse, refuse_case
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
-    """Copies the state of an optimiser as tensors named `<parameter>/<state>`.
+    """Copies the state of an optimiser as tensors named `<parameter>/<state>`, and numbers of its groups.
 
-    The settings (`lr`, …) are not part of it: they belong to whoever builds the optimiser.
+    Settings (`lr`, …) belong to whoever builds the optimiser. A number in a parameter group that no setting of the same
+    name explains is taken for state, as the step counter of a schedule-free optimiser is.
 
     >>> from bayesticket.optim import AdamW
     >>> weights = {"W": Parameter(torch.ones(2, 3))}
@@ -23,7 +24,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str,
     return {
         name: tensor.detach().clone(memory_format=torch.contiguous_format)
         for name, tensor in _live_tensors(optimizer, parameters).items()
-    }
+    } | {f"{_GROUP}{place}/{key}": torch.tensor(number) for place, key, number in _counters(optimizer)}
 
 
 def restore_optimizer(
@@ -34,6 +35,13 @@ def restore_optimizer(
     An optimiser that makes its state only at the first gradient takes all tensors of its parameters. Nothing is changed
     when a name, a shape or a dtype does not fit.
     """
+    numbers = {name: tensor for name, tensor in tensors.items() if name.startswith(_GROUP)}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in numbers}
+    for name, number in numbers.items():
+        place, _, key = name.removeprefix(_GROUP).partition("/")
+        if not place.isdecimal() or int(place) >= len(optimizer.param_groups) or number.numel() != 1:
+            raise refuse("optimizer tensors", name, "numbers of the optimiser's parameter groups")
+        optimizer.param_groups[int(place)][key] = number.item()
     live = _live_tensors(optimizer, parameters)
     _check_names(live, tensors, new={name for name in parameters if not optimizer.state.get(parameters[name])})
     for name, tensor in tensors.items():
@@ -47,6 +55,22 @@ def restore_optimizer(
                 parameter, _, key = name.rpartition("/")
                 device = parameters[parameter].device if tensor.ndim else "cpu"  # step counters stay on the host
                 optimizer.state[parameters[parameter]][key] = tensor.to(device, copy=True)
+
+
+_GROUP = "group "
+_RATES = ("lr", "initial_lr")
+"""Set by the loop before every step."""
+
+
+def _counters(optimizer: torch.optim.Optimizer) -> list[tuple[int, str, int | float]]:
+    """The numbers in parameter groups that are not settings: place of the group, name and number."""
+    return [
+        (place, key, value)
+        for place, group in enumerate(optimizer.param_groups)
+        for key, value in group.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        if key not in _RATES and value != optimizer.defaults.get(key)
+    ]
 
 
 def _live_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from bayesticket.paper.figure import (
     verdict_of_share,
     with_prior,
 )
-from bayesticket.runs import TrainConfig, first_epoch
+from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
 FORMS = {
@@ -106,7 +106,7 @@ def _is_far(tables: list[Curves]) -> Claim:
     gaps = []
     for curves in tables:
         gap = curves["explaining_away[loose]"] / curves["explaining_away[measured]"]
-        memorised = first_epoch(curves["train_accuracy"] >= 0.99)
+        memorised = first_epoch(curves["train_accuracy"] >= MEMORISED)
         if memorised is not None and gap.loc[memorised + 1 :].notna().any():
             gaps.append((float(gap.loc[:memorised].median()), float(gap.loc[memorised + 1 :].median())))
     wider = [before < after and after >= FAR for before, after in gaps]

@@ -68,7 +68,7 @@ def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool
 def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
     """Writes `name.parquet`, the curves, and `name.json`, the headers; returns both paths."""
     place = prepare_directory("directory", directory)
-    table = results.runs.curves.reset_coords(drop=True).to_dataframe().dropna(how="all")
+    table = results.runs.curves.reset_coords(drop=True).to_dataframe().dropna(how="all").dropna(axis=1, how="all")
     table = table.astype({column: "float64" if column in PRECISE else "float32" for column in table})
     curves, made = place / f"{name}.parquet", place / f"{name}.json"
     content = pa.Table.from_pandas(table.reset_index().astype({"intervention": "category"}), preserve_index=False)

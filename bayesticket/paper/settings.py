@@ -1,10 +1,10 @@
 """The settings of runs, in full and in words; a run's header leaves out those that have their defaults."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import MISSING
 
 from bayesticket.runs import Header
-from bayesticket.specs import JSON, Spec, describe
+from bayesticket.specs import JSON, Spec, default_values, describe, described_kind
 
 
 def full(description: JSON) -> JSON:
@@ -20,18 +20,12 @@ def full(description: JSON) -> JSON:
         return [full(entry) for entry in description]
     if not isinstance(description, dict):
         return description
-    name = str(description.get("type")).partition("#")[0].partition("@")[0]
-    kind = Spec.kinds.get(name) if "type" in description else None
-    fields = dataclasses.fields(kind) if kind is not None and dataclasses.is_dataclass(kind) else ()
-    defaults = {field.name: describe(_default(field), {}) for field in fields if field.name not in description}
-    entries = {field.name: full((defaults | description)[field.name]) for field in fields}
-    return {"type": name} | entries if fields else {key: full(entry) for key, entry in description.items()}
-
-
-def _default(field: dataclasses.Field) -> object:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    name = described_kind(description)
+    if name not in Spec.kinds or not (defaults := default_values(Spec.kinds[name])):
+        return {key: full(entry) for key, entry in description.items()}
+    left_out = {field: value for field, value in defaults.items() if field not in description and value is not MISSING}
+    written = {field: describe(value, {}) for field, value in left_out.items()} | description
+    return {"type": name} | {field: full(written.get(field)) for field in defaults}
 
 
 def config_of(header: Header) -> dict[str, JSON]:

@@ -72,6 +72,11 @@ class Header:
         return description_id(self.config)
 
     @property
+    def grok_threshold(self) -> float:
+        """The test accuracy that counts as grokking in this run."""
+        return float(self.config.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
+
+    @property
     def is_complete(self) -> bool:
         """Whether the run has gone through all its epochs, or has stopped after grokking."""
         return self.status in COMPLETE

@@ -63,7 +63,7 @@ class Training:
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
         self.model = build_model(config, self.device)
-        self.measures = (*DEFAULT_MEASURES, *config.measures)
+        self.measures = (*DEFAULT_MEASURES, *(each for each in config.measures if each not in DEFAULT_MEASURES))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
         self.forward: Literal["fast", "full"] = self._choose_forward()
@@ -87,8 +87,8 @@ class Training:
 
     def _test_half(self, test: Examples) -> _Half:
         editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
-        live = Live(Recipe(editing), self.model, test)  # priors are not for examples held out
-        live.share_state_of(self.train.live)
+        # Priors are not for examples held out.
+        live = Live(Recipe(editing), self.model, test, state_of=self.train.live)
         return _Half("test", test, live, Observer(self.model, self.measures, test, "test"))
 
     def _choose_forward(self) -> Literal["fast", "full"]:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 from torch import Tensor
@@ -63,7 +63,7 @@ class Run:
     @cached_property
     def config(self) -> TrainConfig:
         """The configuration."""
-        with self._reading("run.json"):
+        with self._reading("header"):
             return restore_config(self.description, self.tensors)
 
     @cached_property
@@ -73,24 +73,28 @@ class Run:
         It is without the hooks of the intervention, and without those that a model given to `train` had of its own.
         """
         dtype = next(iter(self.weights.values())).dtype
-        with self._reading("run.json"):
+        with self._reading("header"):
             given = restore(self.description.get("model"), self.tensors)
         if isinstance(given, HookedTransformer):
             model = move(given, dtype)
         else:
             assert isinstance(given, Architecture | None)
             model = build(given or Architecture(), self.config.task, dtype=dtype)
-        with self._reading("weights.safetensors"):
+        with self._reading("weights"):
             load_parameters(model, self.weights)
         return model
 
-    def _reading(self, name: str) -> AbstractContextManager[None]:
-        return nullcontext() if self.source is None else reading(self.source / name)
+    def _reading(self, what: Literal["header", "weights"]) -> AbstractContextManager[None]:
+        """Names the file that is at fault where its content cannot be used."""
+        if self.source is None:
+            return nullcontext()
+        directory = RunDirectory(self.source)
+        return reading(directory.header_path if what == "header" else directory.weights_path)
 
     @property
     def grok_threshold(self) -> float:
         """The test accuracy that counts as grokking in this run."""
-        return float(self.description.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
+        return self.header().grok_threshold
 
     def grok_epoch(self, threshold: float | None = None) -> int | None:
         """The first recorded epoch at which test accuracy reaches the threshold, by default the run's own; or None."""
@@ -115,7 +119,7 @@ class Run:
         """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.analysis`."""
         from bayesticket.analysis import find_phases
 
-        return find_phases(self.curves)
+        return find_phases(self.curves, grokking=self.grok_threshold)
 
     def plot(self) -> "go.Figure":
         """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""

@@ -5,17 +5,19 @@ anything, and which id their content has. This room knows nothing of what is spe
 by `@spec` and a base such as `Intervention`.
 """
 
-from bayesticket.specs.base import Spec, changed, field_names, same, snake_case, spec
+from bayesticket.specs.base import Spec, changed, default_values, field_names, same, snake_case, spec
 from bayesticket.specs.code import tensor_hash
-from bayesticket.specs.describe import JSON, describe, describe_as, restore
+from bayesticket.specs.describe import JSON, describe, describe_as, described_kind, restore
 from bayesticket.specs.identity import description_id, spec_id
 
 __all__ = [
     "JSON",
     "Spec",
     "changed",
+    "default_values",
     "describe",
     "describe_as",
+    "described_kind",
     "description_id",
     "field_names",
     "restore",

@@ -52,7 +52,7 @@ class Spec:
         if known is not None and known.__module__ != cls.__module__:
             raise BayesticketError(
                 f"class: got {cls.__name__} of the module {cls.__module__}, a name that {known.__module__} has taken; "
-                "accepted: another name, since runs are read back by it"
+                "accepted: another name, as runs are read back by it; or a restart of Python, where the class was moved"
             )
         Spec.kinds[cls.__name__] = cls
 
@@ -93,12 +93,17 @@ def _fields(kind: type[Spec]) -> tuple[dataclasses.Field, ...]:
     return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
+def default_values(kind: type[Spec]) -> dict[str, object]:
+    """The default of each field; `dataclasses.MISSING` for a field that has none."""
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in _fields(kind)
+    }
+
+
 def changed(given: Spec) -> list[tuple[str, object]]:
     """The fields of a specification that differ from their defaults."""
-    defaults = {
-        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in _fields(type(given))
-    }
+    defaults = default_values(type(given))
     fields = [(name, getattr(given, name)) for name in field_names(type(given))]
     return [(name, value) for name, value in fields if not same(value, defaults[name])]
 
@@ -111,6 +116,8 @@ def same(value: object, other: object) -> bool:
         return value.dtype == other.dtype and torch.equal(value, other.to(value.device))
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         return value.keys() == other.keys() and all(same(value[name], other[name]) for name in value)
+    if isinstance(value, Spec):  # a plain dataclass has an equality of its own, which cannot compare tensors
+        return Spec.__eq__(value, other)
     return bool(value == other)
 
 

@@ -1,10 +1,13 @@
 """Short hashes of tensors, and of what the classes of users do, by which runs are told apart."""
 
+import dataclasses
+import dis
 import hashlib
 from collections.abc import Mapping
 from functools import cached_property, partial, partialmethod
 from types import CellType, CodeType, FunctionType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,14 +19,19 @@ def tensor_hash(tensor: Tensor) -> str:
 
 
 def code_hash(kind: type) -> str:
-    """A short hash of the methods and constants of a class and its bases; nothing for a class of this library.
+    """A short hash of the methods, constants and defaults of a class and its bases; nothing for one of this library.
 
-    Comments, layout and what docstrings say do not count; nor does what is not in the class: functions and classes
-    that its methods use.
+    Comments, layout and docstrings do not count; nor does what is not in the class: functions and classes that its
+    methods use.
     """
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in _NOT_OWN]
     members = [(name, member) for each in own for name, member in sorted(vars(each).items()) if _counts(name, member)]
-    written = [(name, _told(member, ())) for name, member in members]
+    factories = [
+        (field.name, field.default_factory)
+        for field in (dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ())
+        if field.default_factory is not dataclasses.MISSING
+    ]
+    written = [(name, _told(member, ())) for name, member in [*members, *factories]]
     return hashlib.sha256(repr(written).encode()).hexdigest()[:8] if own else ""
 
 
@@ -54,13 +62,13 @@ def _told(value: object, within: tuple[int, ...]) -> object:
         return [told(value.func), told(value.args), told(value.keywords)]
     if isinstance(value, FunctionType):
         inside = [told(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
-        constants = [constant for constant in value.__code__.co_consts if constant != value.__doc__]
-        given = (value.__defaults__, value.__kwdefaults__)
-        return [value.__code__.co_code.hex(), value.__code__.co_names, told(constants), inside, told(given)]
-    if isinstance(value, CodeType):  # of a function inside another
-        return [value.co_code.hex(), value.co_names, told(value.co_consts)]
+        return [told(value.__code__), inside, told((value.__defaults__, value.__kwdefaults__))]
+    if isinstance(value, CodeType):  # a docstring is a constant that no instruction loads
+        return [(each.opname, told(each.argval)) for each in dis.get_instructions(value)]
     if isinstance(value, Tensor):
         return tensor_hash(value)
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, Mapping):
         return [[told(key), told(entry)] for key, entry in value.items()]
     if isinstance(value, set | frozenset):
@@ -69,8 +77,10 @@ def _told(value: object, within: tuple[int, ...]) -> object:
         return [told(entry) for entry in value]
     if isinstance(value, type):
         return value.__qualname__
-    plain = isinstance(value, bool | int | float | complex | str | bytes | torch.dtype | torch.device)
-    return repr(value) if plain else type(value).__name__
+    if dataclasses.is_dataclass(value):
+        return [type(value).__qualname__, *(told(getattr(value, field.name)) for field in dataclasses.fields(value))]
+    shown = repr(value)
+    return type(value).__qualname__ if " at 0x" in shown else shown  # an address differs in every process
 
 
 def _is_filled(cell: CellType) -> bool:

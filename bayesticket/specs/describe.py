@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name
-from bayesticket.specs.base import Spec, changed, field_names
+from bayesticket.specs.base import Spec, changed, default_values, field_names
 from bayesticket.specs.code import code_hash, tensor_hash
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -75,9 +75,18 @@ def describe(value: object, tensors: dict[str, Tensor]) -> JSON:
 
 
 def _type_name(kind: type[Spec]) -> str:
-    if kind.version is not None:
-        return f"{kind.__name__}@{kind.version}"
+    if (version := vars(kind).get("version")) is not None:  # a subclass has methods that its base's does not speak of
+        return f"{kind.__name__}@{version}"
     return kind.__name__ + (f"#{code}" if (code := code_hash(kind)) else "")
+
+
+def described_kind(data: Mapping[str, JSON]) -> str:
+    """The name of the class that a description is of.
+
+    >>> described_kind({"type": "Mine#3f2a9c01"}), described_kind({"type": "Mine@2"}), described_kind({"p": 7})
+    ('Mine', 'Mine', '')
+    """
+    return str(data.get("type", "")).partition("#")[0].partition("@")[0]
 
 
 def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
@@ -91,7 +100,7 @@ def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
     entries = {name: restore(entry, tensors) for name, entry in data.items() if name != "type"}
     if "type" not in data:
         return entries
-    name = str(data["type"]).partition("#")[0].partition("@")[0]
+    name = described_kind(data)
     return _restore_foreign(name, entries) if name in _FOREIGN else _restore_spec(name, entries)
 
 
@@ -115,14 +124,10 @@ def _restore_spec(name: str, entries: dict[str, object]) -> Spec:
     if unknown := [field for field in entries if field not in known]:
         error = refuse_name(f"{name} field", unknown[0], known)
         raise BayesticketError(f"{error}; a newer version of the library may know it")
-    if missing := [field for field in known if field not in entries and _is_required(kind, field)]:
+    defaults = default_values(kind)
+    if missing := [name for name in known if name not in entries and defaults[name] is dataclasses.MISSING]:
         raise refuse(f"{name} fields", sorted(entries), f"a description with {missing[0]!r}")
     return kind(**entries)
-
-
-def _is_required(kind: type[Spec], name: str) -> bool:
-    field = {field.name: field for field in dataclasses.fields(kind)}[name]  # type: ignore[arg-type]
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _find_tensor(key: str, tensors: Mapping[str, Tensor]) -> Tensor:

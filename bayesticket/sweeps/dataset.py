@@ -11,7 +11,8 @@ import pandas as pd
 import xarray as xr
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
-from bayesticket.runs import MEMORISED, Header, Run, TrainConfig
+from bayesticket.measures import DEFAULT_MEASURES
+from bayesticket.runs import MEMORISED, Header, Run, first_epoch
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -34,11 +35,6 @@ class Record:
     directory: Path | None = None
     """Where its files are, weights included; None if only header and curves are known."""
 
-    @property
-    def grok_threshold(self) -> float:
-        """The test accuracy that counts as grokking in this run."""
-        return float(self.header.config.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
-
 
 def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention",)) -> "Runs":
     """Runs as one dataset, axes × seed × epoch; NaN where a run did not record a curve or had ended.
@@ -51,6 +47,10 @@ def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention
     ordered = [records[key] for key in keys]  # type: ignore[index]
     long = pd.concat([record.curves for record in ordered], keys=keys, names=[*dims, "epoch"])
     curves = long.to_xarray().reindex(labels)
+    nothing = np.full([curves.sizes[dim] for dim in (*dims, "epoch")], np.nan)
+    for name in (each.named(half) for each in DEFAULT_MEASURES for half in each.recorded_on):
+        if name not in curves:  # runs of an earlier version did not record it
+            curves[name] = ((*dims, "epoch"), nothing)
 
     shape = [len(found) for found in labels.values()]
     of_each_run = {
@@ -59,7 +59,7 @@ def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention
         "seconds": [record.header.seconds for record in ordered],
         "directory": ["" if record.directory is None else str(record.directory) for record in ordered],
         "id": [record.header.id for record in ordered],
-        "grok_threshold": [record.grok_threshold for record in ordered],
+        "grok_threshold": [record.header.grok_threshold for record in ordered],
     }
     coordinates = {name: (dims, np.array(values).reshape(shape)) for name, values in of_each_run.items()}
     return Runs(curves.transpose(*dims, "epoch").assign_coords(coordinates))
@@ -173,15 +173,19 @@ class Runs:
     def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:
         if threshold is not None:
             require_number("threshold", threshold, above=0.0)
+        if curve not in self.curves.data_vars:
+            raise refuse_case("curves", f"a dataset without {curve}", f"runs with their {curve}")
         dims = (*self.axes, "seed")
-        first = np.full([self.curves.sizes[dim] for dim in dims], np.nan)
-        if self.curves.sizes["epoch"]:  # otherwise every run failed before its first record
-            if curve not in self.curves.data_vars:
-                raise refuse_case("curves", f"a dataset without {curve}", f"runs with their {curve}")
-            reached = self.curves[curve] >= (self.curves["grok_threshold"] if threshold is None else threshold)
-            first = self.curves["epoch"].where(reached).min("epoch").transpose(*dims).to_numpy()
-        columns = pd.Index(self.seeds, name="seed")
-        return pd.DataFrame(first.reshape(-1, len(columns)), index=self._rows(), columns=columns).astype("Int64")
+        values = self.curves[curve].transpose(*dims, "epoch").to_numpy()
+        own = self.curves["grok_threshold"].transpose(*dims).to_numpy()
+        least = own if threshold is None else np.full_like(own, threshold)
+        epochs, columns = pd.Index(self.curves["epoch"].to_numpy()), pd.Index(self.seeds, name="seed")
+        first = [
+            first_epoch(pd.Series(run >= enough, index=epochs))
+            for run, enough in zip(values.reshape(least.size, -1), least.flat, strict=True)
+        ]
+        rows = np.array(first, dtype=object).reshape(-1, len(columns))
+        return pd.DataFrame(rows, index=self._rows(), columns=columns).astype("Int64")
 
     def _rows(self) -> pd.Index:
         """One row for each arm; where no axis is left, one row with the labels that were selected."""

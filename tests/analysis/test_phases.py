@@ -48,7 +48,7 @@ def test_each_border_where_its_rule_says():
     assert phases(run_of(story()), collapse=0.1) == Phases(400, None, None, 3000)
     assert phases(run_of(story()), rise=2.1) == Phases(400, 500, None, 3000)
     assert phases(run_of(story()), fall=0.2) == Phases(400, 500, None, 3000)
-    assert phases(run_of(story()), accuracy=0.4).memorised == 0
+    assert phases(run_of(story()), memorising=0.4).memorised == 0
     later = story(kl_to_oracle=step(2200, 1.0, 0.3))  # both conditions are needed at once
     assert phases(run_of(later)) == Phases(400, 500, 2200, 3000)
 
@@ -64,7 +64,7 @@ def test_accuracies_agree_with_the_runs_own():
     run = run_of(story())
     assert phases(run).memorised == run.memorised_epoch()
     assert phases(run).grokked == run.grok_epoch()
-    assert phases(run, accuracy=0.05).grokked == run.grok_epoch(0.05)
+    assert phases(run, grokking=0.05).grokked == run.grok_epoch(0.05)
 
 
 def test_a_gradient_that_only_falls_has_no_resurgence():
@@ -229,7 +229,16 @@ def test_other_columns_can_be_named():
 
 
 @pytest.mark.parametrize(
-    "options", [{"window": 4}, {"window": 0}, {"rise": 1.0}, {"fall": 1.0}, {"collapse": 0.0}, {"accuracy": 0.0}]
+    "options",
+    [
+        {"window": 4},
+        {"window": 0},
+        {"rise": 1.0},
+        {"fall": 1.0},
+        {"collapse": 0.0},
+        {"memorising": 0.0},
+        {"grokking": 0.0},
+    ],
 )
 def test_options_are_checked(options):
     with pytest.raises(bt.BayesticketError, match=next(iter(options))):

@@ -1,12 +1,15 @@
 """Interventions with state, and those that see all gradients: Grokfast, OrthoGrad, and one of the user's own."""
 
 import copy
+import os
+import signal
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import SMALL, TASK, assert_same
+from jobs import SMALL, TASK, Held, assert_same
+from programs import running, wait_until
 from torch.nn import functional as F
 
 import bayesticket as bt
@@ -149,6 +152,83 @@ def test_state_survives_a_kill_to_the_bit(tmp_path, case, killed_at, monkeypatch
         bt.train(TASK, STATEFUL[case], **OPTIONS, store=tmp_path / "run", checkpoint_every=5)
     monkeypatch.setattr(Training, "take_epoch", original)
     assert_same(bt.resume(tmp_path / "run"), whole)
+
+
+def train_and_wait(case, store):
+    bt.train(TASK, STATEFUL[case] + Held(after=8), **(OPTIONS | {"epochs": 30}), store=store, checkpoint_every=5)
+
+
+@pytest.mark.parametrize("case", ["exponential", "window"])
+def test_kill_minus_nine_costs_no_state(tmp_path, case, monkeypatch):
+    gate, store = tmp_path / "gate", tmp_path / "run"
+    monkeypatch.setenv("HELD_UNTIL", str(gate))
+    with running(train_and_wait, case, store) as program:
+        wait_until((store / "checkpoint.safetensors").exists)
+        os.kill(program.pid, signal.SIGKILL)
+        program.process.join()
+    gate.touch()
+    whole = bt.train(TASK, STATEFUL[case] + Held(after=8), **(OPTIONS | {"epochs": 30}))
+    assert_same(bt.resume(store), whole)
+
+
+@bt.spec
+class Scaling(bt.Intervention):
+    """Scales the MLP's output by a tensor of state that its hook has taken once, and that grows in place."""
+
+    def init(self, context):
+        return {"factor": torch.ones(())}
+
+    def edits(self, context):
+        factor = context.state["factor"]
+        return [("blocks.0.hook_mlp_out", lambda tensor, hook: tensor * factor)]
+
+    def project(self, context):
+        context.state["factor"].mul_(1.02)
+
+
+def test_a_hook_may_hold_its_state(tmp_path, monkeypatch):
+    whole = bt.train(TASK, Scaling(), **OPTIONS)
+    looked_up = bt.train(TASK, ScalingLookedUp(), **OPTIONS)
+    assert (whole.curves == looked_up.curves).all(axis=None)
+    stopped = [False]
+
+    def stop(epoch, record):
+        if epoch >= 20 and not stopped[0]:
+            stopped[0] = True
+            raise KeyboardInterrupt
+
+    with pytest.raises(bt.Interrupted):
+        bt.train(TASK, Scaling(), **OPTIONS, store=tmp_path / "run", progress=stop)
+    assert_same(bt.resume(tmp_path / "run"), whole)
+
+
+@bt.spec
+class ScalingLookedUp(Scaling):
+    """The same, with the tensor looked up whenever it is used."""
+
+    def edits(self, context):
+        return [("blocks.0.hook_mlp_out", lambda tensor, hook: tensor * context.state["factor"])]
+
+
+def test_state_that_is_given_as_a_gradient_is_not_clipped():
+    @bt.spec
+    class Averaged(bt.Intervention):
+        """Replaces each gradient by a running sum, which it returns itself."""
+
+        def init(self, context):
+            return {name: torch.zeros_like(weight) for name, weight in context.parameters.items()}
+
+        def gradients(self, context, gradients):
+            return {name: context.state[name].add_(gradient) for name, gradient in gradients.items()}
+
+    model = bt.build_model(TASK, d_model=8, d_mlp=8)
+    with Averaged().attach(model, TRAIN) as live:
+        torch.nn.functional.cross_entropy(model(TRAIN.tokens)[:, -1], TRAIN.targets).backward()
+        live.gradients()
+        before = {name: tensor.clone() for name, tensor in live.contexts[0].state.items()}
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in live.contexts[0].state.items())
+    assert any(tensor.any() for tensor in before.values())
 
 
 @pytest.mark.parametrize("case", STATEFUL)

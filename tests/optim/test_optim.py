@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import Parameter
 
+import bayesticket as bt
 from bayesticket.errors import BayesticketError
 from bayesticket.optim import (
     AdamW,
@@ -510,3 +511,51 @@ def test_a_bound_that_is_not_known_is_nan():
     assert math.isnan(Plain().direction_bound(weights, 1.0))
     assert math.isnan(as_optimizer("sgd", momentum=0.5).direction_bound(weights, 1.0))
     assert as_optimizer("sgd").direction_bound(weights, 1.5) == 1.5
+
+
+def test_a_word_of_the_library_names_its_own_optimiser(own_classes):
+    @bt.spec
+    class Adamw(bt.Optimizer):
+        def build(self, parameters):
+            raise AssertionError
+
+    @bt.spec
+    class Plain(bt.Optimizer):
+        def build(self, parameters):
+            return torch.optim.Adam(parameters.values(), lr=self.lr)
+
+    assert bt.as_optimizer("adamw") == bt.AdamW() != Adamw()
+    assert bt.as_optimizer("plain", lr=0.5) == Plain(lr=0.5)
+    bt.train(bt.ModularAddition(p=5), model=bt.Architecture(d_model=8, d_mlp=8), epochs=2)
+
+
+def test_a_counter_in_a_parameter_group_is_state():
+    class Counting(torch.optim.SGD):
+        """Halves its own step at every step, counted in its groups as schedule-free optimisers do."""
+
+        def __init__(self, parameters, lr):
+            super().__init__(parameters, lr=lr)
+            for group in self.param_groups:
+                group["k"] = 0
+
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data.sub_(parameter.grad, alpha=group["lr"] * 0.5 ** group["k"])
+                group["k"] += 1
+
+    def made():
+        weights = {"W": torch.nn.Parameter(torch.ones(2))}
+        return weights, Counting(weights.values(), lr=0.1)
+
+    weights, optimizer = made()
+    for _ in range(3):
+        weights["W"].grad = torch.ones(2)
+        optimizer.step()
+    kept = optimizer_tensors(optimizer, weights)
+    assert kept["group 0/k"].item() == 3
+    others, resumed = made()
+    restore_optimizer(resumed, others, kept)
+    assert resumed.param_groups[0]["k"] == 3
+    with pytest.raises(bt.BayesticketError, match="optimizer tensors"):
+        restore_optimizer(resumed, others, {"group 7/k": torch.tensor(1)})

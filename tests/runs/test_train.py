@@ -72,6 +72,8 @@ def test_the_default_record():
         "test_loss",
         "train_accuracy",
         "train_loss",
+        "unseen_accuracy",
+        "unseen_loss",
     ]
     assert run.curves.index.name == "epoch"
     assert run.curves.index.tolist() == [0, 10, 20, 30, 40]

@@ -1,7 +1,10 @@
 """What a class of the user's does decides which runs are its own."""
 
+import dataclasses
 import functools
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -76,6 +79,32 @@ class AnotherThing(bt.Intervention):
         return 1
 
 
+@dataclasses.dataclass
+class NotFrozen:
+    values: torch.Tensor
+
+
+class Documented(bt.Intervention):
+    def project(self, context):
+        """Returns nothing where there is nothing."""
+        return None if context is None else 1
+
+
+class Undocumented(bt.Intervention):
+    def project(self, context):
+        return None if context is None else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeOne(bt.Intervention):
+    values: list = dataclasses.field(default_factory=lambda: [1])
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeTwo(bt.Intervention):
+    values: list = dataclasses.field(default_factory=lambda: [2])
+
+
 @pytest.mark.parametrize("make", [with_constant, with_body, with_call, decorated, cached])
 def test_what_a_class_does_counts(make):
     assert code_hash(make(1)) == code_hash(make(1)) != code_hash(make(2)) != ""
@@ -89,6 +118,11 @@ def test_what_a_class_does_counts(make):
         (torch.float32, torch.float64),
         ({1, 2}, {1, 3}),
         ("a", "b"),
+        (np.zeros(3), np.ones(3)),
+        (range(3), range(4)),
+        (Path("a"), Path("b")),
+        (bt.Anneal(last=10), bt.Anneal(last=20)),
+        (NotFrozen(torch.ones(1)), NotFrozen(torch.zeros(1))),
     ],
 )
 def test_constants_of_many_kinds_count(pair):
@@ -98,6 +132,18 @@ def test_constants_of_many_kinds_count(pair):
 
 def test_what_it_says_of_itself_does_not_count():
     assert code_hash(OneThing) == code_hash(AnotherThing)
+
+
+def test_a_docstring_may_be_added():
+    assert code_hash(Documented) == code_hash(Undocumented)
+
+
+def test_a_default_that_is_made_counts():
+    assert code_hash(MadeOne) != code_hash(MadeTwo)
+
+
+def test_an_address_does_not_count():
+    assert code_hash(with_constant(object())) == code_hash(with_constant(object()))
 
 
 def test_a_class_that_inherits_counts_what_it_inherits():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,6 +121,10 @@ def test_a_measure_that_is_added_to_the_default_record_changes_no_id(monkeypatch
     run = bt.train(bt.ModularAddition(p=5), model=bt.Architecture(d_model=8, d_mlp=8), epochs=5)
     assert "effective_rank" in run.curves
     assert "EffectiveRank()" in run.recorded
+    listed = bt.train(
+        bt.ModularAddition(p=5), model=bt.Architecture(d_model=8, d_mlp=8), epochs=5, measures=[bt.EffectiveRank()]
+    )
+    assert listed.curves.equals(run.curves)
 
 
 @given(st.data())
@@ -157,6 +162,30 @@ def test_a_class_with_a_version_is_told_apart_by_it_alone(restored_kinds):
     assert spec_id(made(2, 0.5)) == spec_id(made(2, 0.25)) != spec_id(made(3, 0.5))
     assert spec_id(made(None, 0.5)) != spec_id(made(None, 0.25))
     assert restore({"type": "Halving@1"}, {}) == Spec.kinds["Halving"]()
+
+
+def test_a_version_is_not_inherited(restored_kinds):
+    @bt.spec
+    class Base(bt.Intervention):
+        version = 2
+
+    @bt.spec
+    class Derived(Base):
+        def project(self, context):
+            return None
+
+    assert describe(Base(), {}) == {"type": "Base@2"}
+    assert str(describe(Derived(), {})["type"]).startswith("Derived#")
+
+
+def test_a_plain_dataclass_with_a_tensor_compares(restored_kinds):
+    @dataclasses.dataclass(frozen=True)
+    class Weighted(bt.Intervention):
+        weights: object
+
+    one, same_again, other = (Weighted(torch.tensor(given)) + bt.QKPenalty() for given in ([1.0], [1.0], [2.0]))
+    assert one == same_again
+    assert one != other
 
 
 def test_two_classes_of_one_name_from_different_modules_are_refused(restored_kinds):

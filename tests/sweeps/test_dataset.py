@@ -268,3 +268,20 @@ def test_an_axis_without_its_label_is_named(wide, tmp_path: Path):
         wide.times("kl")
     with pytest.raises(bt.BayesticketError, match=r"^lr: got 5; accepted: 0.003, 0.01$"):
         wide.sel(lr=5)
+
+
+def test_a_default_curve_that_no_run_recorded_is_nan():
+    run = uninterrupted(configured())
+    earlier = Record(run.header(), run.curves.drop(columns=["unseen_accuracy", "unseen_loss"]))
+    curves = assemble({("none", 0): earlier}).curves
+    assert curves["unseen_accuracy"].isnull().all()
+    assert curves["unseen_accuracy"].sizes == curves["test_accuracy"].sizes
+
+
+def test_arms_that_grok_at_epoch_0_have_no_ratio():
+    run = uninterrupted(configured())
+    records = {
+        (arm, 0): Record(run.header(), run.curves.assign(test_accuracy=accuracy))
+        for arm, accuracy in (("at once", 1.0), ("never", 0.0))
+    }
+    assert "ratio not defined" in str(assemble(records).compare("at once", "never"))
