@@ -58,11 +58,10 @@ def require_number(
     below: float = math.inf,
     least: float = -math.inf,
 ) -> None:
-    """Refuses all but a finite number with `above < given < below` and `given >= least`."""
-    bounds = [
-        f"{sign} {bound:g}" for sign, bound in ((">", above), (">=", least), ("<", below)) if math.isfinite(bound)
-    ]
-    accepted = " ".join(["a finite number", *(["and".join(f" {b} " for b in bounds).strip()] if bounds else [])])
+    """Raises unless given a finite number with `above < given < below` and `given >= least`."""
+    limits = ((">", above), (">=", least), ("<", below))
+    bounds = " and ".join(f"{sign} {bound:g}" for sign, bound in limits if math.isfinite(bound))
+    accepted = f"a finite number {bounds}".strip()
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise refuse(field, given, accepted)
     if not (above < given < below and given >= least):
@@ -70,6 +69,6 @@ def require_number(
 
 
 def require_integer(field: str, given: object, *, least: int) -> None:
-    """Refuses all but a whole number of at least `least`."""
+    """Raises unless given a whole number of at least `least`."""
     if isinstance(given, bool) or not isinstance(given, int) or given < least:
         raise refuse(field, given, f"a whole number of at least {least}")

@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "bayesticket"
 HEAVY = "hypothesis jaxtyping pandas plotly.graph_objects scipy.stats torch transformer_lens xarray"
 # What `make mutants` runs over. Mutants of a room are run against tests/ROOM, its doctests, tests/refusals and EXTRAS.
-MODULES = ["theory", "interventions", "model/forward*", "optim", "runs", "analysis", "paper/fig*"]
+MODULES = ["theory", "interventions", "model/forward*", "optim", "runs", "analysis"]
+MODULES += ["paper/fig*", "paper/times", "paper/controls"]
 EXTRAS = {"theory": ["tests/measures/test_explaining.py"], "paper": ["tests/figures"]}
 # Module, a part of a line, what the mutant has in its place, and why that makes no difference.
 EQUIVALENT = [

@@ -143,7 +143,7 @@ def build(
 
 
 def require_device(field: str, device: object) -> None:
-    """Refuses what torch does not take for a device here."""
+    """Raises unless torch can use the device here."""
     try:
         torch.empty(0, device=device)  # type: ignore[arg-type]
     except (RuntimeError, AssertionError, TypeError) as error:

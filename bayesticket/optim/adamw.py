@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from bayesticket.optim.base import Optimizer, joint_norm, require_betas
+from bayesticket.optim.base import Optimizer, joint_norm
 from bayesticket.specs import spec
-from bayesticket.theory import adam_ratio_bound
+from bayesticket.theory import adam_step_bound, require_betas
 
 ADAM_EPSILON = 1e-8
 _FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
@@ -53,8 +53,8 @@ class AdamW(Optimizer):
 
 def adam_bound(betas: tuple[float, float], parameter: Tensor) -> float:
     """The largest direction of an Adam step for one parameter; NaN where there is none."""
-    ratio = adam_ratio_bound(betas)
-    return ratio * math.sqrt(parameter.numel()) if math.isfinite(ratio) else math.nan
+    bound = adam_step_bound(parameter.shape, betas)
+    return bound if math.isfinite(bound) else math.nan
 
 
 def adam_state(parameter: Parameter, *, fused: bool) -> dict[str, Tensor]:

@@ -62,19 +62,6 @@ def joint_norm(norms: Iterable[float]) -> float:
     return math.sqrt(sum(norm**2 for norm in norms))
 
 
-def require_betas(betas: object) -> tuple[float, float]:
-    """Two averaging factors as a tuple; raises unless both are numbers from 0 to below 1."""
-    accepted = "two numbers, such as (0.9, 0.999)"
-    if isinstance(betas, str) or not isinstance(betas, Iterable):
-        raise refuse("betas", betas, accepted)
-    listed = tuple(betas)
-    if len(listed) != 2:
-        raise refuse("betas", betas, accepted)
-    for place, beta in enumerate(listed):
-        require_number(f"betas[{place}]", beta, least=0.0, below=1.0)
-    return listed
-
-
 def optimizer_kinds() -> dict[str, type[Optimizer]]:
     """The optimisers that can be named by a word, `"adamw"` for AdamW; those of the user among them.
 

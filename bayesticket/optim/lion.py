@@ -1,6 +1,5 @@
 """Lion: every weight moves by the same amount, along the sign of a momentum (Chen et al. 2023)."""
 
-import math
 from collections.abc import Mapping
 from typing import final
 
@@ -8,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from bayesticket.optim.base import Optimizer, joint_norm, require_betas
+from bayesticket.optim.base import Optimizer, joint_norm
 from bayesticket.optim.groupwise import Group, GroupwiseOptimizer, with_gradient
 from bayesticket.specs import spec
+from bayesticket.theory import require_betas, sign_step_bound
 
 
 @spec
@@ -34,7 +34,7 @@ class Lion(Optimizer):
 
     def direction_bound(self, parameters: Mapping[str, Tensor], direction: float) -> float:
         """`D̄ = √n` for n weights (Prop. B.2)."""
-        return joint_norm(math.sqrt(parameter.numel()) for parameter in parameters.values())
+        return joint_norm(sign_step_bound(parameter.shape) for parameter in parameters.values())
 
 
 @final

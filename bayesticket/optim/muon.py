@@ -12,10 +12,10 @@ from torch.optim.adamw import adamw
 
 from bayesticket.model import is_hidden_matrix
 from bayesticket.optim.adamw import ADAM_EPSILON, adam_bound, adam_state, can_fuse
-from bayesticket.optim.base import Optimizer, joint_norm, require_betas
+from bayesticket.optim.base import Optimizer, joint_norm
 from bayesticket.optim.groupwise import Group, GroupwiseOptimizer, with_gradient
 from bayesticket.specs import spec
-from bayesticket.theory import muon_step_bound
+from bayesticket.theory import muon_step_bound, require_betas
 
 # The three constants of torch.optim.Muon, which are those of Muon's author.
 NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)

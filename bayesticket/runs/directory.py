@@ -13,7 +13,7 @@ Beside the directory there may be two hidden files: a lock, held while the run i
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -238,7 +238,7 @@ class RunDirectory:
         if stored is not None:
             self._require_no_loss(stored, header)
         if stored is None or not stored.is_complete:  # a complete run is saved over itself
-            self.begin(Header(**{**vars(header), "status": "running"}), tensors)
+            self.begin(replace(header, status="running"), tensors)
         else:
             remove_partials(self.path)
             self._write_tensors(header, tensors)

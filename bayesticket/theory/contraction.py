@@ -7,7 +7,7 @@ By Young's inequality, for `0 < ηλ ≤ 1`,
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -66,7 +66,12 @@ def adamw_contraction(
     >>> round(adamw_contraction(1e-3, 1.0, (64, 256), (0.9, 0.999)).floor, 1)
     930.6
     """
-    return contraction(lr, weight_decay, adam_ratio_bound(betas, steps=steps) * math.sqrt(_size(shape)))
+    return contraction(lr, weight_decay, adam_step_bound(shape, betas, steps=steps))
+
+
+def adam_step_bound(shape: Sequence[int], betas: tuple[float, float], *, steps: int | None = None) -> float:
+    """The largest direction of an Adam step, D̄; see `adamw_contraction`."""
+    return adam_ratio_bound(betas, steps=steps) * math.sqrt(_size(shape))
 
 
 def muon_contraction(lr: float, weight_decay: float, shape: Sequence[int]) -> Contraction:
@@ -96,7 +101,12 @@ def lion_contraction(lr: float, weight_decay: float, shape: Sequence[int]) -> Co
     >>> lion_contraction(1e-3, 1.0, (64, 256)).step_bound
     128.0
     """
-    return contraction(lr, weight_decay, math.sqrt(_size(shape)))
+    return contraction(lr, weight_decay, sign_step_bound(shape))
+
+
+def sign_step_bound(shape: Sequence[int]) -> float:
+    """The largest direction of a step along a sign, D̄; see `lion_contraction`."""
+    return math.sqrt(_size(shape))
 
 
 def adam_ratio_bound(betas: tuple[float, float], *, steps: int | None = None) -> float:
@@ -112,7 +122,7 @@ def adam_ratio_bound(betas: tuple[float, float], *, steps: int | None = None) ->
     >>> round(adam_ratio_bound((0.9, 0.999)), 3), adam_ratio_bound((0.9, 0.999), steps=1)
     (7.27, 1.0)
     """
-    beta1, beta2 = _check_betas(betas)
+    beta1, beta2 = require_betas(betas)
     q = 0.0
     if beta1 > 0:
         q = beta1**2 / beta2 if beta2 > 0 else math.inf
@@ -131,7 +141,7 @@ def adam_ratio_sparse(betas: tuple[float, float]) -> float:
     >>> round(adam_ratio_sparse((0.9, 0.999)), 3)
     3.162
     """
-    beta1, beta2 = _check_betas(betas)
+    beta1, beta2 = require_betas(betas)
     return (1 - beta1) / math.sqrt(1 - beta2)
 
 
@@ -223,7 +233,14 @@ def _size(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def _check_betas(betas: tuple[float, float]) -> tuple[float, float]:
-    for position, beta in enumerate(betas):
-        require_number(f"betas[{position}]", beta, least=0.0, below=1.0)
-    return betas
+def require_betas(betas: object) -> tuple[float, float]:
+    """Two averaging factors as a tuple; raises unless both are numbers from 0 to below 1."""
+    accepted = "two numbers, such as (0.9, 0.999)"
+    if isinstance(betas, str) or not isinstance(betas, Iterable):
+        raise refuse("betas", betas, accepted)
+    listed = tuple(betas)
+    if len(listed) != 2:
+        raise refuse("betas", betas, accepted)
+    for place, beta in enumerate(listed):
+        require_number(f"betas[{place}]", beta, least=0.0, below=1.0)
+    return listed

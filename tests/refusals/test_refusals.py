@@ -487,7 +487,10 @@ def test_stores_that_cannot_be_used(no_forward, tmp_path, copied):
     [
         ({"intervention": bt.KLPrior(layer=1)}, "KLPrior.layer: got 1; accepted: a layer of the model, 0 to 0"),
         ({"intervention": Editing()}, "Editing reads a hook: got 'blocks.0.attn.hook_patern'"),
-        ({"measures": [bt.KLToOracle()]}, "measures: got 'kl_to_oracle'; accepted: measures with different names"),
+        (
+            {"measures": [bt.AttentionEntropy()] * 2},
+            "measures: got 'attention_entropy'; accepted: measures with different",
+        ),
         ({"measures": [bt.AttentionEntropy(layer=1)]}, "AttentionEntropy.layer: got 1"),
         ({"model": transformer(d_vocab=6)}, "model.cfg.d_vocab: got 6; accepted: at least 7"),
         ({"train_fraction": 0.001}, "train_fraction: got 0.001; accepted: a fraction of the 25 examples"),
