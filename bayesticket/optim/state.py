@@ -88,9 +88,9 @@ def _check_names(live: Mapping[str, Tensor], tensors: Mapping[str, Tensor], new:
     """Raises unless the tensors are those of the optimiser; parameters without state yet may get any."""
     unexpected = [name for name in tensors if name not in live and name.rpartition("/")[0] not in new]
     differences = {"missing": sorted(live.keys() - tensors.keys()), "unexpected": sorted(unexpected)}
-    told = [f"{kind} {', '.join(map(repr, names))}" for kind, names in differences.items() if names]
-    if told:
-        raise BayesticketError(f"optimizer tensors: {'; '.join(told)}")
+    problems = [f"{kind} {', '.join(map(repr, names))}" for kind, names in differences.items() if names]
+    if problems:
+        raise BayesticketError(f"optimizer tensors: {'; '.join(problems)}")
 
 
 def _describe(tensor: Tensor) -> str:

@@ -1,8 +1,8 @@
 """Specifications: tasks, models, interventions, measures, optimisers and configurations as frozen data.
 
-Here stands how such data compare, how they print, how they are written as JSON and read back without executing
-anything, and which id their content has. This room knows nothing of what is specified; a class becomes a specification
-by `@spec` and a base such as `Intervention`.
+This room says how such data compare and print, how they are written as JSON and read back without executing anything,
+and what their ids are. It knows nothing of what is specified: a class becomes a specification by `@spec` and a base
+such as `Intervention`.
 """
 
 from bayesticket.specs.base import Spec, changed, default_values, field_names, same, snake_case, spec

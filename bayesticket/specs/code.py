@@ -31,7 +31,7 @@ def code_hash(kind: type) -> str:
         for field in (dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ())
         if field.default_factory is not dataclasses.MISSING
     ]
-    written = [(name, _told(member, ())) for name, member in [*members, *factories]]
+    written = [(name, _canonical(member, ())) for name, member in [*members, *factories]]
     return hashlib.sha256(repr(written).encode()).hexdigest()[:8] if own else ""
 
 
@@ -45,40 +45,40 @@ def _counts(name: str, member: object) -> bool:
     return isinstance(member, FunctionType) and member.__code__.co_filename != "<string>"
 
 
-def _told(value: object, within: tuple[int, ...]) -> object:
-    """What a function does, or a constant is, as something whose text is the same in every process."""
+def _canonical(value: object, within: tuple[int, ...]) -> object:
+    """A function or a constant in a form whose text is the same in every process."""
     if id(value) in within:  # a function that knows itself
         return "itself"
 
-    def told(part: object) -> object:
-        return _told(part, (*within, id(value)))
+    def form(part: object) -> object:
+        return _canonical(part, (*within, id(value)))
 
     for attribute in ("__func__", "fget"):  # of static and class methods, and of properties
         if hasattr(value, attribute):
-            return told(getattr(value, attribute))
+            return form(getattr(value, attribute))
     if isinstance(value, cached_property):
-        return told(value.func)
+        return form(value.func)
     if isinstance(value, partial | partialmethod):
-        return [told(value.func), told(value.args), told(value.keywords)]
+        return [form(value.func), form(value.args), form(value.keywords)]
     if isinstance(value, FunctionType):
-        inside = [told(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
-        return [told(value.__code__), inside, told((value.__defaults__, value.__kwdefaults__))]
+        inside = [form(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
+        return [form(value.__code__), inside, form((value.__defaults__, value.__kwdefaults__))]
     if isinstance(value, CodeType):  # a docstring is a constant that no instruction loads
-        return [(each.opname, told(each.argval)) for each in dis.get_instructions(value)]
+        return [(each.opname, form(each.argval)) for each in dis.get_instructions(value)]
     if isinstance(value, Tensor):
         return tensor_hash(value)
     if isinstance(value, np.ndarray) and value.dtype != object:
         return [str(value.dtype), value.shape, hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     if isinstance(value, Mapping):
-        return [[told(key), told(entry)] for key, entry in value.items()]
+        return [[form(key), form(entry)] for key, entry in value.items()]
     if isinstance(value, set | frozenset):
-        return sorted(repr(told(entry)) for entry in value)
+        return sorted(repr(form(entry)) for entry in value)
     if isinstance(value, tuple | list):
-        return [told(entry) for entry in value]
+        return [form(entry) for entry in value]
     if isinstance(value, type):
         return value.__qualname__
     if dataclasses.is_dataclass(value):
-        return [type(value).__qualname__, *(told(getattr(value, field.name)) for field in dataclasses.fields(value))]
+        return [type(value).__qualname__, *(form(getattr(value, field.name)) for field in dataclasses.fields(value))]
     shown = repr(value)
     return type(value).__qualname__ if " at 0x" in shown else shown  # an address differs in every process
 

@@ -34,7 +34,7 @@ _FOREIGN: dict[str, _Foreign] = {}
 def describe_as(
     name: str, kind: type, describe: Callable[..., dict[str, object]], restore: Callable[..., object]
 ) -> None:
-    """Teaches `describe` and `restore` a class that is not a specification.
+    """Registers a class that is not a specification with `describe` and `restore`.
 
     `describe(value)` gives entries that can be described themselves; `restore(**entries)` gives the value back.
     """

@@ -1,8 +1,8 @@
 """How much the map from the pooled value to the logits can stretch (Def. 4.2, Eqs. 23, 30).
 
-With `r = x_q + z W_O + b_O` and `logits = (r + relu(r W_in + b_in) W_out + b_out) W_U + b_U` that map is piecewise
-affine in z. Cutting `x_q` out of r changes where the pieces lie and not how steep they are; cutting the stream's way
-around the MLP takes the term `W_O W_U` away, which is `mlp_residual=False` here.
+The map is `r = x_q + z W_O + b_O` and `logits = (r + relu(r W_in + b_in) W_out + b_out) W_U + b_U`; it is piecewise
+affine in z. Without the residual stream around attention, r lacks `x_q`: the pieces move, and their slopes stay.
+Without the one around the MLP the slopes lack the term `W_O W_U`; `mlp_residual=False` says so.
 
 Several heads are several maps, one per W_O, all with the same `pre`; the Lipschitz constant of one head is for a change
 in that head alone.

@@ -25,7 +25,7 @@ def kl_logit_gradient(
 ) -> Float[Tensor, "*_ key"]:
     """Gradient of the divergence in the scores before the softmax, `∂D/∂s_i = α_i − α*_i` (Eqs. 41–45).
 
-    It knows nothing of the task loss, and so does not fade as that loss is memorised away.
+    It does not depend on the task's loss, and so does not vanish when the training examples are memorised.
 
     >>> kl_logit_gradient(torch.tensor([0.5, 0.0, 0.5]), torch.tensor([0.25, 0.5, 0.25]))
     tensor([-0.2500,  0.5000, -0.2500])
