@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, require_integer
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 
 
 def uniform_over(positions: Bool[Tensor, "n T"], dtype: torch.dtype | None = None) -> Float[Tensor, "n T"]:
@@ -26,6 +26,9 @@ def uniform_over(positions: Bool[Tensor, "n T"], dtype: torch.dtype | None = Non
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Sequences, what is to be answered at their last position, and where the answer can be read.
+
+    Raises BayesticketError unless tokens and targets are integers, `informative` is boolean and has the shape of the
+    tokens, and all have a row for each example.
 
     >>> import torch
     >>> tokens, targets = torch.tensor([[3, 7, 4, 9, 8]]), torch.tensor([0])
@@ -46,6 +49,19 @@ class Examples:
     each other, such as (a, b) and (b, a) in a sum."""
     unseen: Bool[Tensor, "n"] | None = None
     """In the test half: whether training has no example of the same orbit."""
+
+    def __post_init__(self):
+        for name in ("tokens", "targets"):
+            # Indexing takes narrow integers for masks, and cross-entropy takes no others than these.
+            object.__setattr__(self, name, _checked(name, getattr(self, name), "integers").to(torch.int64))
+        n, n_positions = _checked_shape("tokens", self.tokens, (None, None))
+        _checked_shape("targets", self.targets, (n,))
+        _checked_shape("informative", _checked("informative", self.informative, "booleans"), (n, n_positions))
+        for name, kind in (("origin", "integers"), ("orbit", "integers"), ("unseen", "booleans")):
+            if (given := getattr(self, name)) is not None:
+                _checked_shape(name, _checked(name, given, kind), (n,))
+        if self.n_whole is not None:
+            require_integer("Examples.n_whole", self.n_whole, least=0)
 
     @property
     def n(self) -> int:
@@ -82,6 +98,26 @@ class Examples:
 
     def __repr__(self) -> str:
         return f"Examples(n={self.n}, n_positions={self.n_positions})"
+
+
+def _checked(name: str, given: object, kind: Literal["integers", "booleans"]) -> Tensor:
+    """What was given for a field; raises unless it is a tensor of that kind."""
+    if not isinstance(given, Tensor):
+        raise refuse(f"Examples.{name}", given, f"a tensor of {kind}")
+    is_integer = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+    if not (is_integer if kind == "integers" else given.dtype == torch.bool):
+        raise refuse_case(f"Examples.{name}", f"a tensor of {given.dtype}", f"a tensor of {kind}")
+    return given
+
+
+def _checked_shape(name: str, given: Tensor, shape: tuple[int | None, ...]) -> torch.Size:
+    """The shape of a field; raises unless it is as expected."""
+    same = len(given.shape) == len(shape) and all(b in (a, None) for a, b in zip(given.shape, shape, strict=True))
+    if not same or (name == "tokens" and not given.shape[1]):
+        words = {"tokens": "(n, T), one row for each example", "informative": f"{shape}, as the tokens have"}
+        accepted = words.get(name, f"({shape[0]},), one entry for each row of tokens")
+        raise refuse_case(f"Examples.{name}", f"a tensor of shape {tuple(given.shape)}", f"shape {accepted}")
+    return given.shape
 
 
 @final

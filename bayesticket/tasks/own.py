@@ -66,6 +66,9 @@ class Task(AbstractTask):
         """The orbits that were given; without any, each example has one of its own."""
         return super().orbits_of(examples) if self.orbits is None else self.orbits  # type: ignore[return-value]
 
+    def __str__(self) -> str:
+        return repr(self)  # which has the sizes, since data cannot be typed
+
     def __repr__(self) -> str:
         sizes = ("n_positions", "d_vocab", "d_vocab_out")
         shown = ", ".join(f"{size}={getattr(self, size)}" for size in sizes)

@@ -81,6 +81,12 @@ class AbstractSymbolicTask(AbstractTask):
         return self.layout.n_values
 
     @property
+    def n_examples(self) -> int:
+        """All inputs, or `n_samples` of them where they are too many to list."""
+        n_inputs = self.layout.n_values**self.layout.n_digits
+        return n_inputs if n_inputs <= MOST_ENUMERATED else self.n_samples
+
+    @property
     def position_labels(self) -> tuple[str, ...]:
         """Letters for the operands, the operator's sign, `noise` or `%`, and `=`; numbers where positions are random.
 

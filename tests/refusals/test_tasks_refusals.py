@@ -118,6 +118,45 @@ def test_own_data_that_are_no_tensors(field, junk):
         Task(**{**OWN, field: junk})
 
 
+TOKENS, TARGETS, MARKS = torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), torch.ones(3, 2) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"tokens": TOKENS.float()},
+            r"^Examples.tokens: got a tensor of torch.float32; accepted: a tensor of integers$",
+        ),
+        ({"tokens": [[0, 1]]}, r"^Examples.tokens: got \[\[0, 1\]\]; accepted: a tensor of integers$"),
+        ({"tokens": TARGETS}, r"^Examples.tokens: got a tensor of shape \(3,\); accepted: shape \(n, T\)"),
+        ({"tokens": TOKENS[:, :0]}, r"^Examples.tokens: got a tensor of shape \(3, 0\)"),
+        ({"targets": TARGETS > 0}, r"^Examples.targets: got a tensor of torch.bool; accepted: a tensor of integers$"),
+        (
+            {"targets": TARGETS[:2]},
+            r"^Examples.targets: got a tensor of shape \(2,\); accepted: shape \(3,\), one entry",
+        ),
+        ({"targets": TOKENS}, r"^Examples.targets: got a tensor of shape \(3, 2\)"),
+        (
+            {"informative": TOKENS},
+            r"^Examples.informative: got a tensor of torch.int64; accepted: a tensor of booleans$",
+        ),
+        (
+            {"informative": MARKS[0]},
+            r"^Examples.informative: got a tensor of shape \(2,\); accepted: shape \(3, 2\), as",
+        ),
+        ({"informative": MARKS[:1]}, r"^Examples.informative: got a tensor of shape \(1, 2\)"),
+        ({"origin": TARGETS[:1]}, r"^Examples.origin: got a tensor of shape \(1,\)"),
+        ({"orbit": TARGETS.float()}, r"^Examples.orbit: got a tensor of torch.float32"),
+        ({"unseen": TARGETS}, r"^Examples.unseen: got a tensor of torch.int64; accepted: a tensor of booleans"),
+        ({"n_whole": 2.5}, r"^Examples.n_whole: got 2.5"),
+    ],
+)
+def test_examples_name_the_field_that_does_not_fit(change, message):
+    with pytest.raises(BayesticketError, match=message):
+        Examples(**({"tokens": TOKENS, "targets": TARGETS, "informative": MARKS} | change))
+
+
 @final
 @dataclass(frozen=True)
 class ForgetfulTask(AbstractTask):

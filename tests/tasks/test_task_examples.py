@@ -2,10 +2,11 @@
 
 import pickle
 
+import pytest
 import torch
 from task_cases import build, every_layout, rows, same
 
-from bayesticket.tasks import AbstractTask, KOperandAddition, ModularAddition, SparseParity, Task
+from bayesticket.tasks import AbstractTask, Examples, KOperandAddition, ModularAddition, SparseParity, Task
 
 
 def test_oracle_has_the_default_dtype_and_is_computed_once():
@@ -28,6 +29,18 @@ def test_select_to_len_and_repr():
     assert same(whole.to("cpu"), whole)
     assert whole.to("meta").tokens.device.type == "meta"
     assert repr(whole) == "Examples(n=25, n_positions=5)"
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_narrow_integers_are_widened(dtype):
+    whole = ModularAddition(p=5).examples(seed=0)
+    narrow = Examples(whole.tokens.to(dtype), whole.targets.to(dtype), whole.informative)
+    assert narrow.tokens.dtype == narrow.targets.dtype == torch.int64
+    assert same(narrow, whole)
+
+
+def test_no_examples_are_examples():
+    assert len(ModularAddition(p=5).examples(seed=0).select(slice(0, 0))) == 0
 
 
 @every_layout

@@ -4,7 +4,9 @@ import itertools
 import re
 from typing import ClassVar, final
 
+import pytest
 import torch
+from catalog import TASKS
 from task_cases import CASES, build, every_layout
 
 import bayesticket as bt
@@ -96,6 +98,41 @@ def test_a_task_of_ones_own_brings_its_own_sign():
 def test_own_data_are_shown_as_numbers():
     task = Task(tokens=[[3, 1, 9]], targets=[0], informative=[True, False, False])
     assert task.show(task.examples(0).tokens[0]) == "3 1 9"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_prints_with_its_size(name):
+    task = TASKS[name]
+    whole = task.examples(0)
+    assert task.n_examples == len(whole)
+    if not isinstance(task, Task):  # whose repr has the sizes
+        assert str(task) == (
+            f"{task!r}: {len(whole)} examples of {whole.n_positions} positions, {task.d_vocab} tokens, "
+            f"{task.d_vocab_out} targets"
+        )
+
+
+def test_the_size_of_a_task_whose_inputs_are_too_many_to_list():
+    assert str(SparseParity()).startswith("SparseParity(): 12,769 examples of 41 positions")
+    assert SparseParity(n_samples=50).n_examples == len(SparseParity(n_samples=50).examples(0)) == 50
+    assert str(Task(tokens=[[3, 1]], targets=[0], informative=[True, False])) == (
+        "Task(n=1, n_positions=2, d_vocab=4, d_vocab_out=1)"
+    )
+
+
+def test_a_notebook_shows_what_print_shows():
+    written = []
+
+    class Printer:
+        def text(self, given):
+            written.append(given)
+
+    ModularAddition(p=7)._repr_pretty_(Printer(), False)
+    assert (
+        written
+        == [str(ModularAddition(p=7))]
+        == ["ModularAddition(p=7): 49 examples of 5 positions, 9 tokens, 7 targets"]
+    )
 
 
 def test_how_a_task_is_written_changes_neither_its_repr_nor_its_id():
