@@ -1,4 +1,4 @@
-"""Losses with and without the key frequencies of modular addition; see `spectrum` for which these are."""
+"""Losses with and without the key frequencies of a cyclic group; see `spectrum` for which these are."""
 
 from collections.abc import Iterable
 from typing import get_args
@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bayesticket.errors import refuse, require_integer, require_number
 from bayesticket.measures.base import Observation, require_choice
-from bayesticket.measures.spectrum import FourierMeasure, Spectrum, operands_of, shares_of
-from bayesticket.measures.waves import Directions, fit, keys_of, operand_waves
+from bayesticket.measures.groups import Group, operands_of
+from bayesticket.measures.spectrum import FourierMeasure, Spectrum, shares_of
+from bayesticket.measures.waves import Directions, fit, keys_of, operand_products, waves
 from bayesticket.model import HookedTransformer
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
@@ -30,7 +31,7 @@ class FrequencyLoss(FourierMeasure):
     of: Spectrum = "logits"
     """The spectrum that decides which frequencies are key, where `keys` is None."""
     above: float = 3.0
-    """A frequency is key where its share exceeds this many times the even share, where `keys` is None."""
+    """What the rule of `KeyFrequencyCount` calls `above`, where `keys` is None."""
 
     def __post_init__(self):
         require_choice("of", self.of, get_args(Spectrum))
@@ -50,12 +51,12 @@ class FrequencyLoss(FourierMeasure):
                 raise refuse("keys", self.keys, "at least one frequency, or None, where together=False")
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
-        """Raises for data other than modular addition, frequencies it lacks, and more directions than examples."""
+        """Raises for data of no cyclic group, frequencies it lacks, and more directions than examples."""
         super().check(model, batch)
         p = model.cfg.d_vocab_out
         if self.keys and max(self.keys) > p // 2:
             raise refuse(f"{type(self).__name__}.keys", self.keys, f"frequencies from 1 to ⌊p/2⌋ = {p // 2}")
-        k = operands_of(batch).shape[1]
+        k = operands_of(type(self).__name__, batch).shape[1]
         n_directions = 2**k * (len(self.keys or ()) if self.together and self.keys else 1)
         if self.directions == "products" and n_directions >= len(batch):
             raise refuse(
@@ -71,17 +72,23 @@ class FrequencyLoss(FourierMeasure):
     def _single_frequencies(self, p: int) -> Iterable[int]:
         return range(1, p // 2 + 1) if self.keys is None else self.keys
 
-    def _parts(self, seen: Observation) -> list[Float[Tensor, "n outputs"]]:
+    def _parts(self, seen: Observation, group: Group) -> list[Float[Tensor, "m outputs"]]:
         """The fits of the logits that are kept or removed: one by the key frequencies, or one by every frequency."""
-        p, operands = seen.logits.shape[1], operands_of(seen.batch)
         if self.together:
-            sets = [keys_of(shares_of(seen, self.of), self.above) if self.keys is None else self.keys]
+            sets = [keys_of(shares_of(seen, self.of, group), self.above) if self.keys is None else self.keys]
         else:
-            sets = [(w,) for w in self._single_frequencies(p)]
-        return [fit(seen.logits, operand_waves(operands, p, keys, self.directions)) for keys in sets]
+            sets = [(w,) for w in self._single_frequencies(seen.logits.shape[1])]
+        logits = group.of_elements(seen.logits)
+        return [fit(logits, self._directions(group, keys)) for keys in sets]
 
-    def _losses(self, logits: list[Float[Tensor, "n outputs"]], seen: Observation) -> Float[Tensor, "*_"]:
-        losses = torch.stack([F.cross_entropy(each, seen.batch.targets) for each in logits])
+    def _directions(self, group: Group, keys: Iterable[int]) -> Float[Tensor, "m directions"]:
+        if self.directions == "sum":
+            return waves(group.results, group.order, keys)
+        return operand_products(group.operands, group.order, keys)
+
+    def _losses(self, logits: list[Float[Tensor, "m outputs"]], seen: Observation, group: Group) -> Float[Tensor, "*_"]:
+        targets = group.of_elements(seen.batch.targets)
+        losses = torch.stack([F.cross_entropy(each, targets) for each in logits])
         return losses[0] if self.together else losses
 
 
@@ -92,7 +99,8 @@ class RestrictedLoss(FrequencyLoss):
     Each logit, as a function of the example, is replaced by its least-squares fit by 1 and the directions
     `cos(w(a+b))`, `sin(w(a+b))` of the key frequencies w. Once the model adds by waves this loss is low, and it falls
     before the test loss does; until then it is `log p` or more. Where it is high and the whole loss is low, the answer
-    does not come from these waves.
+    does not come from these waves. The wave of the sum is that of the target; where the batch multiplies modulo a prime
+    it is that of the target's discrete logarithm, and examples with a zero are left out.
 
     Implementations of the progress-measures paper (Nanda et al. 2023) differ in four choices:
 
@@ -114,7 +122,8 @@ class RestrictedLoss(FrequencyLoss):
 
     def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
         """The loss, or losses."""
-        return self._losses(self._parts(seen), seen)
+        group = self.group(seen)
+        return self._losses(self._parts(seen, group), seen, group)
 
 
 @spec(kw_only=True)
@@ -134,5 +143,6 @@ class ExcludedLoss(FrequencyLoss):
 
     def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
         """The loss, or losses."""
-        mean = seen.logits.mean(0)
-        return self._losses([seen.logits - part + mean for part in self._parts(seen)], seen)
+        group = self.group(seen)
+        logits = group.of_elements(seen.logits)
+        return self._losses([logits - part + logits.mean(0) for part in self._parts(seen, group)], seen, group)

@@ -1,17 +1,19 @@
-"""Spectra of a model that adds modulo p: shares of the frequencies, and which frequencies are key.
+"""Spectra of a model that computes in a cyclic group: shares of the frequencies, and which frequencies are key.
 
-These measures need a batch of modular addition: the target is the sum modulo p of the tokens at the informative
-positions, and these positions are the same in every sequence. See `waves` for the mathematics.
+These measures need a batch over the numbers modulo p: a target that is a sum of whole multiples of the tokens at the
+informative positions, or their product modulo a prime. See `groups` for which batches these are, and `waves` for the
+mathematics.
 """
 
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse_case, require_number
+from bayesticket.errors import require_number
 from bayesticket.measures.base import Measure, Observation, require_choice
+from bayesticket.measures.groups import Group, group_of, require_group
 from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum
 from bayesticket.model import HookedTransformer
 from bayesticket.specs import spec
@@ -22,46 +24,16 @@ Spectrum = Literal["embed", "unembed", "logits"]
 """What a spectrum is taken of; see `FrequencyShares`."""
 
 
-def operands_of(batch: Examples) -> Int[Tensor, "n k"]:
-    """The tokens at the informative positions, which are the same in every sequence."""
-    return batch.tokens[:, batch.informative[0]]
-
-
 class FourierMeasure(Measure):
-    """Base of the measures that need modular addition."""
+    """Base of the measures that need a cyclic group."""
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
-        """Raises unless the target is the sum modulo p of the tokens at fixed positions."""
-        require_modular_addition(type(self).__name__, model, batch)
+        """Raises unless the batch computes in a cyclic group."""
+        require_group(type(self).__name__, model, batch)
 
-
-def require_modular_addition(reader: str, model: HookedTransformer, batch: Examples) -> None:
-    """Raises unless the target is the sum modulo p of the tokens at fixed positions."""
-    p = model.cfg.d_vocab_out
-    accepted = (
-        "a batch of modular addition, such as ModularAddition's or KOperandAddition's with fixed positions: "
-        "the target is the sum of the tokens at the informative positions, modulo p = d_vocab_out"
-    )
-
-    def refused(what: str) -> BayesticketError:
-        return refuse_case(reader, what, accepted)
-
-    if not len(batch):
-        raise refused("no examples")
-    if p // 2 < 2:
-        raise refused(f"p = {p}, which has fewer than two frequencies")
-    if model.cfg.d_vocab < p:
-        raise refused(f"a model with {model.cfg.d_vocab} tokens and {p} outputs")
-    if (batch.informative != batch.informative[:1]).any():
-        raise refused("informative positions that differ between sequences")
-    operands = operands_of(batch)
-    if int(operands.max()) >= p:
-        raise refused(f"token {int(operands.max())} at an informative position, while p = {p}")
-    wrong = (operands.sum(1) % p != batch.targets).nonzero()
-    if len(wrong):
-        first = int(wrong[0])
-        numbers = " + ".join(str(number) for number in operands[first].tolist())
-        raise refused(f"an example with {numbers} and target {int(batch.targets[first])}, modulo {p}")
+    def group(self, seen: Observation) -> Group:
+        """The group that the observed batch computes in."""
+        return group_of(type(self).__name__, seen.batch, seen.logits.shape[1])
 
 
 @spec
@@ -72,9 +44,11 @@ class FrequencyShares(FourierMeasure):
 
     - `of="embed"`: the rows of W_E for the numbers 0 … p − 1, along the number;
     - `of="unembed"`: the columns of W_U, along the output;
-    - `of="logits"`: the mean logits of the batch's examples with each sum `(a + b) mod p`, along the sum. Their mean
-      over the outputs, which does not affect the softmax, is subtracted. A sum that the batch lacks counts as the mean
-      of the others.
+    - `of="logits"`: the mean logits of the batch's examples with each target, `(a + b) mod p`, along the target. Their
+      mean over the outputs, which does not affect the softmax, is subtracted. A target that the batch lacks counts as
+      the mean of the others.
+
+    Where the batch multiplies modulo a prime, the numbers are 1 … p − 1 in the order of their discrete logarithms.
 
     The constant part is left out. A share near 1 means that the model uses this frequency alone; shares near the even
     share `1 / ⌊p/2⌋` mean that it prefers none. Costs well under a millisecond at p = 113; of the logits, reading them
@@ -92,22 +66,24 @@ class FrequencyShares(FourierMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, "frequencies"]:
         """The shares."""
-        return shares_of(seen, self.of)
+        return shares_of(seen, self.of, self.group(seen))
 
 
 @spec
 class KeyFrequencyCount(FourierMeasure):
-    """The number of key frequencies, those whose share exceeds `above` times the even share `1/⌊p/2⌋`: a number.
+    """The number of key frequencies: a number.
 
-    The shares are those of `FrequencyShares`. The literature chooses key frequencies by eye from the spectrum of W_E,
-    or takes those that some neuron follows; this rule is the same for every p, and finds none in random weights. A
-    model has a few after grokking. No share exceeds 1, so there is never a key frequency where `⌊p/2⌋ ≤ above`,
-    at p ≤ 7 by default. Costs what the shares cost.
+    The shares are those of `FrequencyShares`. From the largest down, a frequency is key as long as its share exceeds
+    `above` times the even share of what the larger ones have left, and 1 % of the whole; key frequencies of unequal
+    strength are all found. The literature chooses them by eye from the spectrum of W_E, or takes those that some neuron
+    follows; this rule is the same for every p, and finds none in random weights. A model has a few after grokking. No
+    share exceeds 1, so there is never a key frequency where `⌊p/2⌋ ≤ above`, at p ≤ 7 by default. Costs what the
+    shares cost.
     """
 
     of: Spectrum = "embed"
     above: float = 3.0
-    """A frequency is key where its share exceeds this many times the even share."""
+    """A frequency is key where its share exceeds this many times the even share of what larger ones have left."""
 
     def __post_init__(self):
         require_choice("of", self.of, get_args(Spectrum))
@@ -115,7 +91,7 @@ class KeyFrequencyCount(FourierMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The number of key frequencies."""
-        shares = shares_of(seen, self.of)
+        shares = shares_of(seen, self.of, self.group(seen))
         return is_key(shares, self.above).sum().to(shares.dtype)
 
 
@@ -136,7 +112,7 @@ class FourierGini(FourierMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The coefficient."""
-        return gini(frequency_norms(_table(seen.model, self.of, seen.batch, seen.logits)))
+        return gini(frequency_norms(_table(seen.model, self.of, self.group(seen), seen.logits)))
 
 
 def key_frequencies(
@@ -146,7 +122,7 @@ def key_frequencies(
     of: Spectrum = "logits",
     above: float = 3.0,
 ) -> tuple[int, ...]:
-    """The key frequencies of a model, in order: those whose share exceeds `above` times the even share `1/⌊p/2⌋`.
+    """The key frequencies of a model, in order, by the rule of `KeyFrequencyCount`.
 
     The shares are those of `FrequencyShares`; the batch is run through the model only for those of the logits.
 
@@ -158,25 +134,26 @@ def key_frequencies(
     """
     require_choice("of", of, get_args(Spectrum))
     require_number("above", above, least=1)
-    require_modular_addition("key_frequencies", model, batch)
+    require_group("key_frequencies", model, batch)
+    group = group_of("key_frequencies", batch, model.cfg.d_vocab_out)
     with torch.no_grad():
         logits = model(batch.tokens)[:, -1] if of == "logits" else None
-        return keys_of(frequency_shares(_table(model, of, batch, logits)), above)
+        return keys_of(frequency_shares(_table(model, of, group, logits)), above)
 
 
-def shares_of(seen: Observation, of: Spectrum) -> Float[Tensor, "frequencies"]:
+def shares_of(seen: Observation, of: Spectrum, group: Group) -> Float[Tensor, "frequencies"]:
     """The shares of the frequencies in one of an observed model's spectra."""
-    return frequency_shares(_table(seen.model, of, seen.batch, seen.logits))
+    return frequency_shares(_table(seen.model, of, group, seen.logits))
 
 
 def _table(
-    model: HookedTransformer, of: Spectrum, batch: Examples, logits: Float[Tensor, "n outputs"] | None
-) -> Float[Tensor, "p features"]:
-    """What the spectrum is taken of, one row for each number modulo p."""
+    model: HookedTransformer, of: Spectrum, group: Group, logits: Float[Tensor, "n outputs"] | None
+) -> Float[Tensor, "order features"]:
+    """What the spectrum is taken of, one row for each element of the group."""
     if of == "embed":
-        return model.embed.W_E[: model.cfg.d_vocab_out].detach()
+        return model.embed.W_E[group.tokens].detach()
     if of == "unembed":
-        return model.unembed.W_U.T.detach()
+        return model.unembed.W_U.T[group.tokens].detach()
     assert logits is not None
-    means = mean_by_sum(logits.detach(), batch.targets, logits.shape[1])
+    means = mean_by_sum(group.of_elements(logits.detach()), group.results, group.order)
     return means - means.mean(1, keepdim=True)

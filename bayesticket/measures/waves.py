@@ -67,9 +67,25 @@ def frequency_shares(table: Float[Tensor, "p features"]) -> Float[Tensor, "frequ
     return torch.where(total > 0, power / torch.where(total > 0, total, 1.0), 0.0)
 
 
+LEAST_SHARE = 0.01
+"""The least share of a key frequency: the harmonics of key frequencies, as `2w` of w, have less."""
+
+
 def is_key(shares: Float[Tensor, "frequencies"], above: float) -> Bool[Tensor, "frequencies"]:
-    """Whether each frequency is key: its share exceeds `above` times the even share `1/⌊p/2⌋`."""
-    return shares * len(shares) > above
+    """Whether each frequency is key: this is the one rule for it.
+
+    From the largest share down, a frequency is key as long as its share exceeds `above` times the even share of what
+    the larger ones have left, `(1 − Σ_larger share) / (number of frequencies left)`, and is at least 1 % of the whole.
+    A frequency of a strong model's own is then found beside others that are many times stronger.
+
+    >>> is_key(torch.tensor([0.70, 0.01, 0.23, 0.005, 0.005, 0.04, 0.005, 0.005]), above=3.0)
+    tensor([ True, False,  True, False, False,  True, False, False])
+    """
+    ordered, order = shares.sort(descending=True)
+    larger = ordered.cumsum(0) - ordered
+    left = torch.arange(len(shares), 0, -1, dtype=shares.dtype, device=shares.device)
+    stands_out = (ordered * left > above * (1 - larger)) & (ordered >= LEAST_SHARE)
+    return torch.zeros_like(stands_out).scatter(0, order, stands_out.cumprod(0).bool())
 
 
 def keys_of(shares: Float[Tensor, "frequencies"], above: float) -> tuple[int, ...]:
@@ -110,7 +126,7 @@ def fit(logits: Float[Tensor, "n outputs"], directions: Float[Tensor, "n directi
     The directions may be linearly dependent on this batch.
     """
     mean = logits.mean(0)
-    if not directions.shape[1]:
+    if not directions.shape[1] or not len(logits):
         return mean.expand_as(logits)
     # In float64 the normal equations are exact enough for float32 logits, and cost one thin product.
     centred = directions.double() - directions.double().mean(0)
@@ -120,21 +136,19 @@ def fit(logits: Float[Tensor, "n outputs"], directions: Float[Tensor, "n directi
     return mean + centred.to(logits.dtype) @ solution.to(logits.dtype)
 
 
-def operand_waves(
-    operands: Int[Tensor, "n k"], p: int, frequencies: Iterable[int], directions: Directions
+def operand_products(
+    operands: Int[Tensor, "n k"], order: int, frequencies: Iterable[int]
 ) -> Float[Tensor, "n directions"]:
-    """The directions of some frequencies, as functions of the operands.
+    """All products of the waves of some frequencies of the operands: of k operands `2^k` products a frequency.
 
-    `"sum"`: `cos(w(a+b))` and `sin(w(a+b))`. `"products"`: `cos(wa) cos(wb)`, `cos(wa) sin(wb)`, `sin(wa) cos(wb)`,
-    `sin(wa) sin(wb)`, whose span also contains `cos(w(a−b))` and `sin(w(a−b))`; of k operands, all `2^k` products.
+    Of two: `cos(wa) cos(wb)`, `cos(wa) sin(wb)`, `sin(wa) cos(wb)`, `sin(wa) sin(wb)`. Their span contains the waves of
+    `a + b` and of `a − b`.
     """
-    if directions == "sum":
-        return waves(operands.sum(1), p, frequencies)
     blocks = []
     for w in frequencies:
-        product = waves(operands[:, 0], p, [w])
+        product = waves(operands[:, 0], order, [w])
         for operand in operands.T[1:]:
-            product = einsum(product, waves(operand, p, [w]), "n product, n wave -> n product wave")
+            product = einsum(product, waves(operand, order, [w]), "n product, n wave -> n product wave")
             product = rearrange(product, "n product wave -> n (product wave)")
         blocks.append(product)
-    return torch.cat(blocks, 1) if blocks else waves(operands[:, 0], p, ())
+    return torch.cat(blocks, 1) if blocks else waves(operands[:, 0], order, ())

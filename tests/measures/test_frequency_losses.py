@@ -21,7 +21,7 @@ from bayesticket.measures import (
     RestrictedLoss,
     key_frequencies,
 )
-from bayesticket.measures.waves import fit, operand_waves
+from bayesticket.measures.waves import fit, waves
 from bayesticket.specs import describe, restore
 
 
@@ -156,6 +156,38 @@ def test_the_losses_of_a_model_that_adds_by_two_waves():
     assert seen["excluded_loss[above=4.0]"] == pytest.approx(seen["loss"], rel=1e-9)
 
 
+def test_all_waves_of_a_model_are_kept_when_their_strengths_differ():
+    p, strengths = 31, {2: 12.0, 7: 8.0, 11: 2.5}
+    model, batch = addition_grid(p)
+    harmonics = {(2 * w) % p: 0.03 * strength for w, strength in strengths.items()}
+    x = torch.arange(p, dtype=torch.float64)
+
+    def made(difference):
+        angle = 2 * math.pi * difference / p
+        return sum(strength * torch.cos(w * angle) for w, strength in (strengths | harmonics).items())
+
+    with torch.no_grad():
+        model.embed.W_E.zero_()
+        model.unembed.W_U.zero_()
+        for place, (w, strength) in enumerate(strengths.items()):
+            wave = strength * torch.stack([torch.cos(2 * math.pi * w * x / p), torch.sin(2 * math.pi * w * x / p)])
+            model.embed.W_E[:p, 2 * place : 2 * place + 2] = wave.T
+            model.unembed.W_U[2 * place : 2 * place + 2] = wave
+    logits = made(batch.targets[:, None] - x)
+
+    def answer(given, hook):
+        return logits[:, None].expand_as(given).clone()
+
+    with model.hooks(fwd_hooks=[("unembed.hook_out", answer)]):
+        for of in ("embed", "unembed", "logits"):
+            assert key_frequencies(model, batch, of=of) == (2, 7, 11)
+            assert value_of(KeyFrequencyCount(of), model, batch, forward="full") == 3
+        found, all_three, two = (
+            value_of(RestrictedLoss(keys=keys), model, batch, forward="full") for keys in (None, (2, 7, 11), (2, 7))
+        )
+    assert found == all_three < 0.6 * two
+
+
 def test_what_the_softmax_does_not_see_the_shares_do_not_either():
     p = 7
     model, batch = addition_grid(p)
@@ -200,8 +232,7 @@ def test_recorded_in_training_on_its_halves_under_labelled_names():
 def test_a_deeper_model_is_measured_too():
     model, batch = deep_model(), TASKS["addition"].split().test
     logits = logits_of(model, batch)
-    operands = batch.tokens[:, [0, 2]]
-    expected = F.cross_entropy(fit(logits, operand_waves(operands, 7, (2,), "sum")), batch.targets)
+    expected = F.cross_entropy(fit(logits, waves(batch.targets, 7, (2,))), batch.targets)
     assert value_of(RestrictedLoss(keys=(2,)), model, batch) == pytest.approx(expected.item(), rel=1e-5)
 
 

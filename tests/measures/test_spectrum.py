@@ -92,27 +92,43 @@ EVERY = [
 ]
 
 
+OTHERS = {
+    "products modulo 8": bt.ModularMultiplication(p=8),
+    "marks that differ": bt.Task(
+        tokens=[[1, 2, 9], [3, 4, 9], [1, 1, 9], [5, 0, 9], [6, 2, 9]],
+        targets=[3, 7, 2, 5, 8],
+        informative=torch.tensor([[True, True, False]] * 4 + [[True, False, False]]),
+    ),
+}
+
+
 @pytest.mark.parametrize("measure", EVERY, ids=lambda measure: measure.name)
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("multiplication", "target"),
         ("permutations", "target"),
         ("several queries", "target|token"),
         ("parity", "p = 2"),
-        ("addition, drawn positions", "positions that differ"),
+        ("products modulo 8", "target"),
+        ("marks that differ", "1 to 2 informative positions"),
     ],
 )
 def test_other_data_are_refused(measure, name, why):
-    task = TASKS[name]
+    task = (TASKS | OTHERS)[name]
     model = bt.build_model(task, d_model=8, d_mlp=8)
-    with pytest.raises(bt.BayesticketError, match=f"{type(measure).__name__}.*({why}).*accepted: a batch of modular"):
+    with pytest.raises(bt.BayesticketError, match=f"{type(measure).__name__}: got .*({why}).*accepted: a batch over"):
         bt.measure(model, task.split().test, measure)
 
 
-@pytest.mark.parametrize("name", ["addition", "addition, constant", "addition, no distractors", "three operands"])
+ACCEPTED = [
+    *("addition", "addition, constant", "addition, drawn positions", "addition, no distractors", "three operands"),
+    "multiplication",
+]
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
 @pytest.mark.parametrize("measure", EVERY, ids=lambda measure: measure.name)
-def test_modular_addition_in_all_its_layouts_is_accepted(measure, name):
+def test_sums_and_products_in_all_their_layouts_are_accepted(measure, name):
     task = TASKS[name]
     value = value_of(measure, bt.build_model(task, d_model=8, d_mlp=8), task.split().test)
     assert torch.isfinite(torch.as_tensor(value)).all()

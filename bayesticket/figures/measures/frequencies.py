@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
+import torch
 
 from bayesticket.figures.measures.columns import (
     COLOURS,
@@ -16,7 +17,7 @@ from bayesticket.figures.measures.columns import (
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import GREEN, PURPLE, Panel
-from bayesticket.measures import KeyFrequencyCount
+from bayesticket.measures import KeyFrequencyCount, is_key
 from bayesticket.runs import Run
 
 _PALE = "#B4B4B4"
@@ -50,7 +51,8 @@ def _rows(run: Run) -> list[Row]:
 def _frequencies(run: Run, columns: Mapping[str, str]) -> list[Curve]:
     """Those that are key at the end in colours, the largest first; beneath them the others, thin and grey."""
     last = run.curves[list(columns.values())].ffill().iloc[-1].sort_values(ascending=False)
-    keys = [column for column in last.index if last[column] * len(last) > KeyFrequencyCount.above]
+    key = is_key(torch.from_numpy(last.to_numpy(dtype=float, copy=True)), KeyFrequencyCount.above).tolist()
+    keys = list(last.index[key])
     colours = dict(zip(keys, COLOURS, strict=False))
     others = [column for column in columns.values() if column not in colours]
     frequencies = {column: frequency for frequency, column in columns.items()}
