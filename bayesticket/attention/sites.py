@@ -1,9 +1,12 @@
 """Attention sites: the layers, heads and query whose attention an intervention changes or a measure reads."""
 
+from dataclasses import replace
+from typing import Literal, Self
+
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_integer
+from bayesticket.errors import refuse, refuse_case, require_integer
 from bayesticket.model import HookedTransformer, pattern_name, require_head, require_layer
 from bayesticket.specs import spec
 
@@ -12,17 +15,17 @@ from bayesticket.specs import spec
 class AttentionSite:
     """The layers, heads and query of an intervention or a measure."""
 
-    layer: int | tuple[int, ...] = 0
-    """Layer or layers."""
-    head: int | tuple[int, ...] | None = None
-    """Head or heads; None for all."""
+    layer: int | tuple[int, ...] | Literal["each"] = 0
+    """Layer or layers, taken together; "each" for a curve of each layer of the model."""
+    head: int | tuple[int, ...] | Literal["each"] | None = None
+    """Head or heads, taken together; None for all, "each" for a curve of each."""
     query: int = -1
     """Position of the query: by default the last, where the tasks read the answer."""
 
     def __post_init__(self):
         for name in ("layer", "head"):
             given = getattr(self, name)
-            if name == "layer" or given is not None:
+            if given != "each" and (name == "layer" or given is not None):
                 require_places(name, given)
             if isinstance(given, list):
                 object.__setattr__(self, name, tuple(given))
@@ -32,12 +35,38 @@ class AttentionSite:
     @property
     def layers(self) -> tuple[int, ...]:
         """The layers as a tuple."""
+        if self.layer == "each":
+            raise refuse_case(f"{type(self).__name__}.layer", "'each', which no model has been asked for", _NUMBERS)
         return (self.layer,) if isinstance(self.layer, int) else tuple(self.layer)
 
     @property
     def heads(self) -> list[int] | None:
         """The heads as a list, None for all."""
+        if self.head == "each":
+            raise refuse_case(f"{type(self).__name__}.head", "'each', which no model has been asked for", _NUMBERS)
         return [self.head] if isinstance(self.head, int) else None if self.head is None else list(self.head)
+
+    def at_each_place(self, model: HookedTransformer) -> dict[str, Self]:
+        """The same at every place of a model that "each" stands for, by labels such as `L1`, `H0`, `L1H0`.
+
+        Where the model has several layers, the label says the layer that `layer` is by default.
+
+        >>> from bayesticket.model import build_model
+        >>> from bayesticket.tasks import ModularAddition
+        >>> list(AttentionSite(head="each").at_each_place(build_model(ModularAddition(p=7), n_heads=4)))
+        ['H0', 'H1', 'H2', 'H3']
+        """
+        names_layer = self.layer == "each" or (self.layer == 0 and model.cfg.n_layers > 1)
+        if "each" not in (self.layer, self.head):
+            return {f"L{self.layer}" if names_layer else "": self}
+        layers = list(range(model.cfg.n_layers)) if self.layer == "each" else [self.layer]
+        heads = list(range(model.cfg.n_heads)) if self.head == "each" else [self.head]
+        places: dict[str, Self] = {}
+        for layer in layers:
+            for head in heads:
+                label = (f"L{layer}" if names_layer else "") + (f"H{head}" if self.head == "each" else "")
+                places[label] = replace(self, layer=layer, head=head)
+        return places
 
     def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
         """The attention at this site, of its heads at its query."""
@@ -66,6 +95,9 @@ class AttentionSite:
             require_layer(model, layer, f"{type(self).__name__}.layer")
         for head in self.heads or ():
             require_head(model, head, f"{type(self).__name__}.head")
+
+
+_NUMBERS = "numbers, such as (0, 1)"
 
 
 def require_places(field: str, given: object) -> None:

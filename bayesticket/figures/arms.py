@@ -1,12 +1,13 @@
 """The arms of a sweep: medians and quartiles over seeds."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import cast
 
 import plotly.graph_objects as go
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
-from bayesticket.figures.curves import axis_name, band, finish_arms, held, stacked
+from bayesticket.figures.curves import DASHES, axis_name, band, finish_arms, held, layers_noted, places_of, stacked
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
 
@@ -19,8 +20,12 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
     was stopped after grokking keeps its last value for as long as other runs of its arm last.
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
-    panels = (ACCURACY, MASS, KL, LOSS)
     curves = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
+    names = [str(name) for name in runs.curves]
+    panels = tuple(
+        layers_noted(panel, places_of(names, curve))
+        for panel, curve in zip((ACCURACY, MASS, KL, LOSS), curves, strict=True)
+    )
     figure = stacked(panels, panel_height=175)
     facets = [None] if facet is None else runs.labels(facet)
     if facet is not None:
@@ -32,11 +37,12 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
             one = part if colour is None or arm is None else part.sel(**{colour: arm})
             name = "" if colour is None else name_of([arm], [colour])
             for panel, curve in enumerate(curves, 1):
-                drawn = _add_median(
-                    figure, one, curve, panel=column * len(panels) + panel, column=column + 1, name=name,
-                    drawn_as=look(place), in_legend=bool(name) and name not in in_legend,
-                )  # fmt: skip
-                in_legend |= {name} if drawn else set()
+                for (layer, at), dash in zip(places_of(names, curve).items(), cycle(DASHES), strict=False):
+                    drawn = _add_median(
+                        figure, one, at, panel=column * len(panels) + panel, column=column + 1, name=name,
+                        drawn_as=look(place), in_legend=bool(name) and name not in in_legend, layer=layer, dash=dash,
+                    )  # fmt: skip
+                    in_legend |= {name} if drawn else set()
     finish_arms(figure, panels * len(facets), int(runs.curves["trained"].max()))
     if facet is not None:
         _share_ranges(figure, len(panels), len(facets))
@@ -58,17 +64,19 @@ def add_band(
 
 
 def _add_median(
-    figure: go.Figure, one: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool
-) -> bool:
+    figure: go.Figure, one: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool,
+    layer: str = "", dash: str = "solid",
+) -> bool:  # fmt: skip
     """Draws one curve of runs that have no axis but seeds; whether there was anything to draw."""
     if curve not in one.curves or bool(one.curves[curve].isnull().all()):
         return False
     values = held(one.curves[curve].transpose("seed", "epoch").to_numpy())
     drawn = band(
-        one.curves["epoch"].to_numpy(), values, name=name, colour=drawn_as.colour, symbol=drawn_as.symbol,
-        panel=panel, group=name,
+        one.curves["epoch"].to_numpy(), values, name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour,
+        symbol=drawn_as.symbol, panel=panel, group=name,
     )  # fmt: skip
     drawn[-1].showlegend = in_legend
+    drawn[-1].line.dash = dash
     for trace in drawn:
         trace.xaxis = axis_name("x", column)
     figure.add_traces(drawn)

@@ -15,7 +15,7 @@ from bayesticket.runs import Run
 
 
 def mean_attention(run: Run, *, layer: int = 0) -> Float[Tensor, "T"]:
-    """The attention of the last position, averaged over test examples and heads, under the run's intervention."""
+    """The attention of a layer's last position, averaged over test examples and heads, under the run's intervention."""
     config = run.config
     test = config.split().test
     attention = attention_of(run.model, test, layer=layer, intervention=config.intervention, epoch=run.epoch)

@@ -1,6 +1,9 @@
 """Curves against epochs, in panels above one epoch axis."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -10,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from bayesticket.errors import refuse
 from bayesticket.figures.style import TEMPLATE, Panel, marked, transparent
+from bayesticket.measures import Column
 from bayesticket.runs import Run
 
 GAP = 52
@@ -66,6 +70,38 @@ def axis_name(name: str, place: int) -> str:
     ('yaxis', 'yaxis2')
     """
     return name if place == 1 else f"{name}{place}"
+
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+"""The dashes of the layers, where one colour has several."""
+
+
+def places_of(names: Iterable[str], measure: str) -> dict[str, str]:
+    """The columns of a measure with default fields, by the layer that they are of; "" for a model's only layer.
+
+    >>> places_of(["mlp_norm", "kl_to_oracle"], "kl_to_oracle")
+    {'': 'kl_to_oracle'}
+    >>> places_of(["kl_to_oracle[layer=each][L0]", "kl_to_oracle[layer=each][L1]"], "kl_to_oracle")
+    {'layer 0': 'kl_to_oracle[layer=each][L0]', 'layer 1': 'kl_to_oracle[layer=each][L1]'}
+    """
+    columns = sorted((Column.parse(name) for name in names if name.startswith(measure)), key=lambda each: each.order)
+    found: dict[str, str] = {}
+    for column in columns:
+        if column.curve == measure and column.fields in ("", "layer=each") and re.fullmatch(r"(L\d+)?", column.entry):
+            found[column.entry.replace("L", "layer ")] = str(column)
+    return found
+
+
+def layers_noted(panel: Panel, layers: Iterable[str]) -> Panel:
+    """The panel with the dashes of the layers in its title, where several layers are drawn."""
+    named = [layer for layer in layers if layer]
+    if not named:
+        return panel
+    note = ", ".join(f"{layer} {_IN_WORDS.get(dash, dash)}" for layer, dash in zip(named, cycle(DASHES), strict=False))
+    return replace(panel, title=f"{panel.title}</b> ({note})<b>")
+
+
+_IN_WORDS = {"dash": "dashed", "dot": "dotted"}
 
 
 def add_curve(

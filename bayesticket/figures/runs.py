@@ -1,12 +1,13 @@
 """Figures of one run and of several."""
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import plotly.graph_objects as go
 
 from bayesticket.errors import BayesticketError, refuse_case
-from bayesticket.figures.curves import add_curve, finish_arms, fit_log_axes, stacked
+from bayesticket.figures.curves import DASHES, add_curve, finish_arms, fit_log_axes, layers_noted, places_of, stacked
 from bayesticket.figures.style import (
     ACCURACY,
     GREEN,
@@ -14,8 +15,11 @@ from bayesticket.figures.style import (
     KL,
     LOSS,
     MASS,
+    OKABE_ITO,
+    PALETTE,
     PURPLE,
     SIZES,
+    SKY,
     TEST,
     TRAIN,
     UNSEEN,
@@ -34,12 +38,11 @@ def plot_run(run: Run) -> go.Figure:
         add_curve(figure, run, f"train_{quantity}", panel=panel, name="train", colour=TRAIN, dash="dash")
         add_curve(figure, run, f"test_{quantity}", panel=panel, name="test", colour=TEST)
         add_curve(figure, run, f"unseen_{quantity}", panel=panel, name="test, unseen", colour=UNSEEN, dash="dot")
-    add_curve(figure, run, "informative_mass_mean", panel=2, name="all of them, mean", colour=GREEN)
-    least = "least of any one"
-    add_curve(figure, run, "informative_mass_least", panel=2, name=least, colour=GREEN, dash="dot")
-    add_curve(figure, run, "kl_to_oracle", panel=3, name="KL", colour=GREEN, in_legend=False)
+    _add_layers(figure, run, "informative_mass_mean", panel=2, name="all of them, mean", colour=GREEN)
+    _add_layers(figure, run, "informative_mass_least", panel=2, name="least of any one", colour=GREEN, dash="dot")
+    _add_layers(figure, run, "kl_to_oracle", panel=3, name="KL", colour=GREEN, in_legend=False)
     add_curve(figure, run, "mlp_norm", panel=5, name="norm of the MLP", colour=GREY)
-    add_curve(figure, run, "attention_gradient", panel=5, name="attention gradient", colour=PURPLE)
+    _add_layers(figure, run, "attention_gradient", panel=5, name="attention gradient", colour=PURPLE)
     fit_log_axes(figure, panels)
     milestones = (
         ("memorised", "train", MEMORISED, run.memorised_epoch(), TRAIN),
@@ -59,6 +62,23 @@ def plot_run(run: Run) -> go.Figure:
     )
     figure.update_xaxes(range=[0, max(run.epoch, 1)])
     return figure
+
+
+def _add_layers(
+    figure: go.Figure, run: Run, measure: str, *, panel: int, name: str, colour: str, dash: str = "solid",
+    in_legend: bool = True,
+) -> None:  # fmt: skip
+    """Draws a measure of attention; where the model has several layers, each under its name and in its colour."""
+    for place, (layer, column) in enumerate(places_of(run.curves, measure).items()):
+        drawn = _LAYERS[place % len(_LAYERS)] if layer else colour
+        shown = f"{name}, {layer}" if layer else name
+        add_curve(
+            figure, run, column, panel=panel, name=shown, colour=drawn, dash=dash, in_legend=in_legend or bool(layer)
+        )
+
+
+_LAYERS = (GREEN, PURPLE, SKY, *PALETTE[len(OKABE_ITO) :])
+"""The colours of the layers."""
 
 
 def reached(epoch: int | None, run: Run) -> str:
@@ -83,7 +103,8 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
     """
     if not runs:
         raise refuse_case("runs", "no runs", "at least one run, by name")
-    panels = [_explained(panel) for panel in (ACCURACY, MASS, KL, LOSS)]
+    layers = list(dict.fromkeys(layer for run in runs.values() for layer in places_of(run.curves, "kl_to_oracle")))
+    panels = [_explained(panel, layers) for panel in (ACCURACY, MASS, KL, LOSS)]
     figure = stacked(panels, panel_height=175)
     for place, (name, run) in enumerate(runs.items()):
         # Later curves lie above earlier ones, and are thinner, so that the earlier ones can still be seen.
@@ -99,7 +120,9 @@ _LINE_STYLES = {
 }
 
 
-def _explained(panel: Panel) -> Panel:
+def _explained(panel: Panel, layers: Sequence[str]) -> Panel:
+    if any(layers) and panel in (MASS, KL):
+        return layers_noted(panel, layers)
     note = f"</b> ({_LINE_STYLES[panel]})<b>" if panel in _LINE_STYLES else ""
     return Panel(panel.title + note, panel.log, panel.span, panel.percent)
 
@@ -114,9 +137,10 @@ def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) 
 
     curve("test_accuracy", 1, in_legend=True)
     curve("train_accuracy", 1, ", train", "dash")
-    curve("informative_mass_mean", 2)
+    for panel, measure in ((2, "informative_mass_mean"), (3, "kl_to_oracle")):
+        for (layer, column), dash in zip(places_of(run.curves, measure).items(), cycle(DASHES), strict=False):
+            curve(column, panel, f", {layer}" if layer else "", dash)
     curve("informative_mass_least", 2, ", least", "dot")
-    curve("kl_to_oracle", 3)
     curve("test_loss", 4)
     curve("train_loss", 4, ", train", "dash")
     if (epoch := run.grok_epoch()) is not None:

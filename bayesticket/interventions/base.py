@@ -159,6 +159,12 @@ def as_examples(batch: object) -> Examples:
 class AttentionIntervention(AttentionSite, Intervention):
     """Base of the interventions on attention."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        for name, accepted in (("layer", "one or several layers, such as (0, 1)"), ("head", "heads, or None for all")):
+            if getattr(self, name) == "each":
+                raise refuse(f"{type(self).__name__}.{name}", "each", f"{accepted}; only measures have 'each'")
+
     def check(self, context: Context) -> None:
         """Refuses layers, heads and a query that the model lacks."""
         assert context.model is not None

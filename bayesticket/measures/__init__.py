@@ -9,6 +9,7 @@ from bayesticket.measures.base import AttentionMeasure, Measure, Observation, Op
 from bayesticket.measures.columns import Column, Half, Measured
 from bayesticket.measures.condition import StructuralCondition
 from bayesticket.measures.contraction import Contraction
+from bayesticket.measures.defaults import DEFAULT_MEASURES, suited_to
 from bayesticket.measures.explaining import ExplainingAway, LipschitzBounds
 from bayesticket.measures.frequency_losses import ExcludedLoss, RestrictedLoss
 from bayesticket.measures.gradients import AttentionGradient
@@ -21,17 +22,7 @@ from bayesticket.measures.performance import Accuracy, Loss
 from bayesticket.measures.rank import EffectiveRank, effective_rank
 from bayesticket.measures.separability import SeparabilityMargin
 from bayesticket.measures.spectrum import FourierGini, FrequencyShares, KeyFrequencyCount, key_frequencies
-
-DEFAULT_MEASURES: tuple[Measure, ...] = (
-    Loss(),
-    Accuracy(),
-    KLToOracle(),
-    InformativeMass("least"),
-    InformativeMass("mean"),
-    MLPNorm(),
-    AttentionGradient(),
-)
-"""What training records unless told otherwise."""
+from bayesticket.measures.waves import is_key
 
 __all__ = [
     "DEFAULT_MEASURES",
@@ -74,8 +65,10 @@ __all__ = [
     "attention_of",
     "class_margins",
     "effective_rank",
+    "is_key",
     "key_frequencies",
     "measure",
     "observe",
     "run_forward",
+    "suited_to",
 ]

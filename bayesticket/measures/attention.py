@@ -5,11 +5,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket import theory
-from bayesticket.attention import Target, as_target, resolve
+from bayesticket.attention import Target, as_target, require_visible, resolve
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.model import HookedTransformer, scores_name, visible_from
 from bayesticket.specs import spec
-from bayesticket.tasks import uniform_over
+from bayesticket.tasks import Examples, uniform_over
 
 
 @spec
@@ -17,8 +17,14 @@ class KLToOracle(AttentionMeasure):
     """Divergence of attention from the oracle, `E[D_KL(α*‖α)]` (Eq. 3): a number, averaged over examples and heads.
 
     `D_KL(α*‖α) = −log k − (1/k) Σ_{i∈S} log α_i`. 0 when attention is the oracle; log T − log k when it is uniform;
-    large when an informative position is missed. Costs a pass over the pattern.
+    large when an informative position is missed. A query that cannot see one, as `query=1` under causal attention, is
+    refused: the divergence is infinite there. Costs a pass over the pattern.
     """
+
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Raises for a query that cannot attend to an informative position."""
+        super().check(model, batch)
+        _require_finite(self, "oracle", model, batch)
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean divergence."""
@@ -42,6 +48,11 @@ class KLToTarget(AttentionMeasure):
         super().__post_init__()
         object.__setattr__(self, "target", as_target("target", self.target))
 
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Raises for a query that cannot attend to where the target has weight: the divergence is infinite there."""
+        super().check(model, batch)
+        _require_finite(self, self.target, model, batch)
+
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean divergence."""
         terms = []
@@ -50,6 +61,15 @@ class KLToTarget(AttentionMeasure):
             target = resolve(self.target, seen.batch, layer, query=self.query, heads=self.heads)
             terms.append(theory.kl_divergence(target.to(rows), rows).mean())
         return torch.stack(terms).mean()
+
+
+def _require_finite(measure: AttentionMeasure, target: Target, model: HookedTransformer, batch: Examples) -> None:
+    """Raises where a target has weight on keys that the query cannot see, so that the divergence is infinite."""
+    for layer in measure.layers:
+        visible = visible_from(model, layer, batch.n_positions, measure.query)
+        if visible != slice(0, batch.n_positions):
+            weights = resolve(target, batch, layer, query=measure.query, heads=measure.heads)
+            require_visible(weights, visible, f"{type(measure).__name__}.query")
 
 
 @spec

@@ -103,10 +103,15 @@ class Measure(Spec, abc.ABC):
         """What the entries of a vector are called in curves, as `name[label]`; without labels they are numbered."""
         return ()
 
+    def places(self, model: HookedTransformer) -> Mapping[str, "Measure"]:
+        """The measure at each place of the model that it is taken at, by the place's label: by default itself alone."""
+        return {"": self}
+
     @property
     def recorded_on(self) -> tuple[Half, ...]:
         """The parts of the split on which training records it."""
-        chosen = self.halves if self.half is None else (self.half,) if isinstance(self.half, str) else self.half
+        chosen = self.halves if self.half is None else self.half
+        chosen = (chosen,) if isinstance(chosen, str) else chosen
         if not isinstance(chosen, tuple | list) or not chosen or not set(chosen) <= set(get_args(Half)):
             raise refuse(f"{type(self).__name__}.half", self.half, "'train', 'test', 'unseen', or several of them")
         return tuple(dict.fromkeys(chosen))
@@ -124,7 +129,14 @@ class Measure(Spec, abc.ABC):
 
 @spec(kw_only=True)
 class AttentionMeasure(AttentionSite, Measure):
-    """Base of the measures that look at attention patterns."""
+    """Base of the measures that look at attention patterns.
+
+    `layer="each"` and `head="each"` give a curve of each layer and each head, with entries `L1`, `H0`, `L1H0`.
+    """
+
+    def places(self, model: HookedTransformer) -> Mapping[str, Measure]:
+        """The measure at each layer and head that "each" stands for."""
+        return self.at_each_place(model)
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The pattern of every layer."""

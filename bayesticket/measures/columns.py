@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from bayesticket.errors import refuse_case, refuse_name
@@ -53,6 +53,28 @@ class Column:
         return cls(*_parts(name))
 
     @property
+    def curve(self) -> str:
+        """The measure, and the part of the split where that is said: the name without fields and entry."""
+        return str(replace(self, fields="", entry=""))
+
+    @property
+    def quantity(self) -> str:
+        """The entry without the layer and head that it names, as `measured` of `L1.measured`; empty for `L1H0`."""
+        return _PLACE.sub("", self.entry)
+
+    @property
+    def setting(self) -> str:
+        """The fields, with the layer and head that the entry names in place of "each".
+
+        >>> Column.parse("explaining_away[examples=None,head=each][H1.measured]").setting
+        'examples=None,head=1'
+        """
+        found = _PLACE.match(self.entry)
+        place = {} if found is None else found.groupdict()
+        kept = re.sub(r"(^|,)(layer|head)=each(?=,|$)", "", self.fields).removeprefix(",")
+        return ",".join([*([kept] if kept else []), *(f"{name}={at}" for name, at in place.items() if at is not None)])
+
+    @property
     def order(self) -> tuple[tuple[str | int, ...], ...]:
         """A key to sort columns by, with entry 2 before entry 10.
 
@@ -61,6 +83,10 @@ class Column:
         ['accuracy', 'mean_pattern[2]', 'mean_pattern[10]']
         """
         return tuple(_natural(part) for part in (self.half or "", self.measure, self.fields, self.entry))
+
+
+_PLACE = re.compile(r"^(?=[LH])(?:L(?P<layer>\d+))?(?:H(?P<head>\d+))?(?:\.|$)")
+"""The layer and head at the beginning of an entry."""
 
 
 def _parts(name: str) -> tuple[str, str, str, Half | None]:

@@ -1,5 +1,8 @@
 """How large the weights are."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
@@ -85,6 +88,11 @@ class InteractionNorm(AttentionSite, Measure):
     scores can differ, and so how sharply a head can attend; a small one means nearly uniform attention. Costs a small
     part of a millisecond.
     """
+
+    def places(self, model: HookedTransformer) -> Mapping[str, Measure]:
+        """All at once, since every head has an entry in any case."""
+        layer = tuple(range(model.cfg.n_layers)) if self.layer == "each" else self.layer
+        return {"": replace(self, layer=layer, head=None if self.head == "each" else self.head)}
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises where the model lacks the layers, the heads or the query."""

@@ -1,7 +1,7 @@
 """Mount, run, observe: what measures see of one forward pass, in training and outside it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -10,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.attention import AttentionSite
-from bayesticket.errors import refuse
+from bayesticket.errors import refuse, require_integer
 from bayesticket.interventions import Intervention, Live, as_recipe, reader, require_readable
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
-from bayesticket.measures.columns import Column, Half, Measured
+from bayesticket.measures.columns import Half, Measured
+from bayesticket.measures.taken import Taken
 from bayesticket.model import (
     HookedTransformer,
     NamedHook,
@@ -52,44 +53,37 @@ class Observer:
         names = list(reads)
         if names:
             require_firing(model, batch.tokens, names, "Observer")
-        self.measures: dict[str, tuple[Measure, Half | None]] = {}
-        """The measures by the names of their curves, each with the part of the split that it is taken on."""
+        self.taken: dict[str, Taken] = {}
+        """What is measured, by the names of the curves."""
         for measure in measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
-            parts = [part for part in _PARTS[half] if part is None or part in measure.recorded_on]
-            for part in parts:
-                self._add(measure, part)
-            if parts:
-                measure.check(model, batch)
-                own = (*measure.reads(model), *measure.differentiates(model))
-                if own:
+            recorded_on = measure.recorded_on  # raises unless these are parts of the split
+            for part in (part for part in _PARTS[half] if part is None or part in recorded_on):
+                taken = Taken.of(measure, part, model, batch)
+                if taken.name in self.taken:
+                    raise refuse("measures", taken.name, "measures with different names")
+                if own := taken.hook_names:
                     require_firing(model, batch.tokens, own, type(measure).__name__)
+                self.taken[taken.name] = taken
                 names += own
         self.hook_names = list(dict.fromkeys(names))
-        taken = [measure for measure, _ in self.measures.values()]
-        self.differentiated = list(dict.fromkeys(name for each in taken for name in each.differentiates(model)))
+        self._measures = [measure for taken in self.taken.values() for measure in taken.places.values()]
+        gradients = [each for taken in self.taken.values() for each in taken.differentiates.values()]
+        self.differentiated = list(dict.fromkeys(name for names in gradients for name in names))
         self.activations: dict[str, Tensor] = {}
         """What the hooks have read in the forward pass that is being observed, undetached."""
         self.hooks: list[NamedHook] = [(name, reader(self.activations)) for name in self.hook_names]
 
-    def _add(self, measure: Measure, part: Half | None) -> None:
-        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
-        name = measure.named(part)
-        if name in self.measures:
-            raise refuse("measures", name, "measures with different names")
-        _columns(name, measure.labels(self.model))  # raises for labels that no column can have
-        self.measures[name] = measure, part
-
     def reasons(self) -> list[str]:
         """Why the query-only forward cannot serve the measures, apart from the hook points they read."""
-        given = (measure.why_full(self.n_positions) for measure, _ in self.measures.values())
+        given = (measure.why_full(self.n_positions) for measure in self._measures)
         return [reason for reason in given if reason is not None]
 
     @property
     def follows_steps(self) -> bool:
         """Whether any of the measures does."""
-        return any(measure.follows_steps for measure, _ in self.measures.values())
+        return any(measure.follows_steps for measure in self._measures)
 
     def values(
         self,
@@ -112,17 +106,15 @@ class Observer:
                 step,
             )  # fmt: skip
             parts = {None: seen, "train": seen, "test": seen, "unseen": _unseen_part(seen)}
-            values = {name: _value(measure, parts[part], seen) for name, (measure, part) in self.measures.items()}
+            values = {name: taken.value(parts[taken.part], seen) for name, taken in self.taken.items()}
         self.activations.clear()
         return values
 
     def numbers(self, values: Mapping[str, Tensor]) -> dict[str, float]:
         """Values as plain numbers, by the names of their columns."""
         numbers: dict[str, float] = {}
-        for name, (measure, _) in self.measures.items():
-            value = values[name]
-            labels = (measure.labels(self.model) or range(len(value))) if value.ndim else ("",)
-            numbers |= dict(zip(_columns(name, labels), value.flatten().tolist(), strict=True))
+        for name, taken in self.taken.items():
+            numbers |= taken.numbers(values[name])
         return numbers
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
@@ -156,17 +148,6 @@ def _unseen_part(seen: Observation) -> Observation | None:
     if unseen is None or bool(unseen.all()):
         return seen
     return seen.select(unseen) if bool(unseen.any()) else None
-
-
-def _value(measure: Measure, seen: Observation | None, whole: Observation) -> Tensor:
-    """A measure's value on a part of the batch; NaN, in the shape of that on the whole, where the part is empty."""
-    return measure.value(seen) if seen is not None else torch.full_like(measure.value(whole), torch.nan)
-
-
-def _columns(name: str, entries: Iterable[object]) -> list[str]:
-    """The names of a measure's columns, one for each entry."""
-    column = Column.parse(name)
-    return [str(replace(column, entry=str(entry))) for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -262,6 +243,7 @@ def attention_of(
     torch.Size([35, 1, 5])
     """
     require_readable(model, batch)
+    require_integer("layer", layer, least=0)
     site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
     require_layer(model, layer, "layer")
     site.require_place(model, batch.n_positions)

@@ -21,6 +21,7 @@ from bayesticket.model.forward import (
 from bayesticket.model.hooks import NamedHook, mounted, own_hooks, require_firing, require_head, require_layer
 from bayesticket.model.names import (
     final_name,
+    is_before_scores,
     is_before_values,
     is_bias,
     is_hidden_matrix,
@@ -49,6 +50,7 @@ from bayesticket.model.one_layer import (
     value_table,
     values_of,
     visible_from,
+    without_interaction_matrix,
 )
 from bayesticket.model.variants import linear_attention, linear_attention_hooks, no_residual_hooks
 
@@ -70,6 +72,7 @@ __all__ = [
     "embed_tokens",
     "final_name",
     "full_forward",
+    "is_before_scores",
     "is_before_values",
     "is_bias",
     "is_hidden_matrix",
@@ -107,4 +110,5 @@ __all__ = [
     "values_of",
     "visible_from",
     "why_full",
+    "without_interaction_matrix",
 ]

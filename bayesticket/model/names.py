@@ -68,6 +68,13 @@ def is_before_values(name: str) -> bool:
     return name.endswith(("hook_v", "hook_v_input", "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_attn_in"))
 
 
+def is_before_scores(name: str, layer: int) -> bool:
+    """Whether an edit at a hook point changes a layer's scores without changing the stream into the layer."""
+    block = f"blocks.{layer}."
+    inner = ("hook_attn_in", "hook_q_input", "hook_k_input", "attn.hook_q", "attn.hook_k")
+    return name in [f"{block}{each}" for each in inner] or name.startswith(f"{block}ln1.")
+
+
 # Parameters -------------------------------------------------------------------------------------------------------
 
 

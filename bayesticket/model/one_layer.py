@@ -9,6 +9,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse_case
 from bayesticket.model.hooks import own_hooks
+from bayesticket.model.names import is_before_scores
 
 
 def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: int) -> slice:
@@ -53,6 +54,19 @@ def normalize_for_attention(
 def attention_scale(model: HookedTransformer, layer: int) -> float:
     """The divisor of a layer's attention scores, √d_head."""
     return float(model.blocks[layer].attn.attn_scale)
+
+
+def without_interaction_matrix(model: HookedTransformer, layer: int) -> str | None:
+    """A setting by which a layer's scores are not `[x_q, 1]ᵀ M [x_i, 1] / √d_head` of the stream x; or None."""
+    cfg = model.cfg
+    if cfg.positional_embedding_type not in ("standard", "alibi"):
+        return f"positional_embedding_type={cfg.positional_embedding_type!r}"
+    if cfg.use_qk_norm:
+        return "use_qk_norm=True"
+    if cfg.attn_scores_soft_cap > 0:
+        return f"attn_scores_soft_cap={cfg.attn_scores_soft_cap!r}"
+    own = next((name for name in own_hooks(model) if is_before_scores(name, layer)), None)
+    return None if own is None else f"hooks of its own on {own}"
 
 
 _PLAIN = HookedTransformerConfig(

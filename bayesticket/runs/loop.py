@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
-from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward
+from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward, suited_to
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
@@ -63,7 +63,8 @@ class Training:
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
         self.model = build_model(config, self.device)
-        self.measures = (*DEFAULT_MEASURES, *(each for each in config.measures if each not in DEFAULT_MEASURES))
+        default = suited_to(self.model, train, DEFAULT_MEASURES)
+        self.measures = (*default, *(each for each in config.measures if each not in default))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
         self.forward: Literal["fast", "full"] = self._choose_forward()

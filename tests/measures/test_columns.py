@@ -11,8 +11,9 @@ from bayesticket import measures
 from bayesticket.measures import Column, Measured
 
 HALVES = st.sampled_from([None, "train", "test"])
-PLACES = st.integers(0, 12) | st.lists(st.integers(0, 12), min_size=1, unique=True).map(tuple)
+PLACES = st.integers(0, 12) | st.lists(st.integers(0, 12), min_size=1, unique=True).map(tuple) | st.just("each")
 SITES = {"layer": PLACES, "head": st.none() | PLACES, "query": st.integers(-5, 5)}
+ONE_LAYER = {"layer": st.integers(0, 12) | st.just("each"), "query": st.just(-1)}
 SHARES = st.floats(0.0, 1.0, exclude_min=True, exclude_max=True)
 OF = {
     measures.InformativeMass: ("mean", "least"),
@@ -54,13 +55,15 @@ def any_measure(draw):
         return kind, {"r_min": low, "r_max": low + draw(SHARES)}
     fields = dict(OTHERS.get(kind, {}))
     if issubclass(kind, bt.attention.AttentionSite):
-        fields |= SITES | ({"layer": st.integers(0, 12)} if kind is bt.AttentionGradient else {})
+        fields |= SITES | (ONE_LAYER if kind is bt.AttentionGradient else {})
     if kind in OF:
         fields["of"] = st.sampled_from(OF[kind])
     return kind, draw(st.fixed_dictionaries({}, optional=fields))
 
 
-ENTRIES = st.sampled_from(["", "0", "17", "share", "measured/local", "L0H11", "blocks.0.mlp.W_in", "embed.W_E"])
+ENTRIES = st.sampled_from(
+    ["", "0", "17", "share", "measured/local", "L0H11", "L1", "H0.measured", "blocks.0.mlp.W_in", "embed.W_E"]
+)
 
 
 def test_the_round_trip_is_over_all_measures():

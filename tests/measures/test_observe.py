@@ -98,6 +98,47 @@ def test_an_edit_whose_weight_is_a_schedule_is_measured_at_an_epoch(epoch):
     assert torch.equal(pattern, attention_of(model, batch, intervention=constant))
 
 
+def test_a_penalty_whose_strength_is_a_schedule_changes_no_measure():
+    model, batch, strength = model_of(ADDITION), ADDITION.split().train, bt.Anneal(1.0, 0.0, last=100)
+    plain = bt.measure(model, batch, bt.KLToOracle(), bt.AttentionGradient())
+    for prior in (bt.KLPrior(strength=strength), bt.QKPenalty(strength=strength), bt.GradientNoise(fraction=strength)):
+        for epoch in (None, 5):
+            seen = bt.measure(model, batch, bt.KLToOracle(), bt.AttentionGradient(), intervention=prior, epoch=epoch)
+            assert seen == plain
+    mixed = bt.MixedAttention("oracle", weight=strength)
+    both, edit = (
+        bt.measure(model, batch, bt.KLToOracle(), intervention=recipe, epoch=30)
+        for recipe in (bt.KLPrior(strength=strength) + mixed, mixed)
+    )
+    assert both == edit
+
+
+@pytest.mark.parametrize("half", ["train", "test", "unseen", ("train", "test")])
+def test_measuring_a_batch_takes_no_notice_of_half(half):
+    model, batch = model_of(ADDITION), ADDITION.split().test
+    assert batch.unseen.unique().tolist() == [False, True]
+    for kind in (bt.Loss, bt.KLToOracle, DistributedMass, bt.RestrictedLoss):
+        assert bt.measure(model, batch, kind(half=half)) == bt.measure(model, batch, kind())
+
+
+def test_training_records_a_measure_on_the_parts_that_it_is_told():
+    measures = [bt.AttentionEntropy(half=("train", "test")), ClassMargin(half="test")]
+    run = bt.train(ADDITION, measures=measures, epochs=1, model=SMALL)
+    named = [name for name in run.curves if "entropy" in name or "margin" in name]
+    assert named == ["attention_entropy", "test_attention_entropy", "test_class_margin"]
+
+
+def test_one_part_may_be_named_without_brackets_in_a_class_too():
+    @bt.spec
+    class LossThere(bt.Measure):
+        halves = "test"
+
+        def value(self, seen):
+            return seen.loss
+
+    assert LossThere().recorded_on == ("test",)
+
+
 def test_a_schedule_without_an_epoch_is_refused():
     model, batch = model_of(ADDITION), ADDITION.split().train
     scheduled = bt.MixedAttention("oracle", weight=bt.Anneal())

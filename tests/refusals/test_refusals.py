@@ -438,6 +438,94 @@ def test_measures_of_what_is_not_there(no_forward):
     refused(lambda: bt.measure(model, TRAIN, bt.KLToOracle), "measures: got <class")
 
 
+@pytest.mark.parametrize("query", [0, 1, -4])
+def test_a_divergence_that_is_infinite(no_forward, query):
+    model, said = transformer(), "positions [2, 3, 4]" if query != 0 else "positions [1, 2, 3, 4]"
+    accepted = "which the query cannot attend to; accepted: mass on positions 0 to "
+    for measure in (bt.KLToOracle(query=query), bt.KLToOracle(layer="each", query=query), bt.KLToTarget(query=query)):
+        refused(lambda m=measure: bt.measure(model, TRAIN, m), f"{type(measure).__name__}.query: got ", said, accepted)
+    refused(lambda: attach(bt.KLPrior(query=query)), "KLPrior.target: got ", said, accepted)
+
+
+def test_a_divergence_at_a_query_that_sees_enough_is_finite():
+    seen = bt.measure(transformer(), TRAIN, bt.KLToOracle(query=2), bt.KLToTarget("oracle", query=3))
+    assert all(math.isfinite(value) for value in seen.values())
+    both = transformer(attention_dir="bidirectional")
+    assert math.isfinite(bt.measure(both, TRAIN, bt.KLToOracle(query=1))["kl_to_oracle[query=1][L0]"])
+
+
+PATTERN = "blocks.0.attn.hook_pattern"
+
+
+def measure_of_ones_own(value, **methods) -> bt.Measure:
+    return bt.spec(type("Mine", (bt.Measure,), {"value": value, "__module__": __name__} | methods))()
+
+
+BROKEN = {
+    "a matrix": (lambda self, seen: seen.logits, {}, "Mine.value: got a tensor of shape (7, 5); accepted: "),
+    "nothing": (lambda self, seen: None, {}, "Mine.value: got None; accepted: a floating-point tensor"),
+    "a float": (
+        lambda self, seen: 0.5,
+        {},
+        "Mine.value: got 0.5; accepted: a floating-point tensor, a scalar or a vec",
+    ),
+    "integers": (lambda self, seen: seen.logits.argmax(), {}, "Mine.value: got a tensor of torch.int64; accepted: "),
+    "booleans": (lambda self, seen: seen.logits.sum() > 0, {}, "Mine.value: got a tensor of torch.bool; accepted: "),
+    "no entries": (lambda self, seen: torch.zeros(0), {}, "Mine.value: got a tensor of shape (0,); accepted: "),
+    "too few labels": (
+        lambda self, seen: torch.zeros(3),
+        {"labels": lambda self, model: ("a", "b")},
+        "Mine.labels: got 2 labels for a vector of length 3; accepted: one label for each entry",
+    ),
+    "labels of a scalar": (
+        lambda self, seen: seen.loss,
+        {"labels": lambda self, model: ("a",)},
+        "Mine.labels: got 1 labels for a scalar; accepted: ",
+    ),
+    "labels that are the same": (
+        lambda self, seen: torch.zeros(2),
+        {"labels": lambda self, model: ("a", "a")},
+        "Mine.labels: got ('a', 'a'); accepted: a tuple of different labels",
+    ),
+    # The default measures read the pattern, which does not help a measure that forgets to.
+    "forgotten reads": (
+        lambda self, seen: seen.activations[PATTERN].mean(),
+        {},
+        f"Mine.value: got seen.activations[{PATTERN!r}], which Mine.reads does not name; accepted: `def reads(",
+    ),
+    "forgotten differentiates": (
+        lambda self, seen: seen.gradients[PATTERN].mean(),
+        {"reads": lambda self, model: (PATTERN,)},
+        f"Mine.value: got seen.gradients[{PATTERN!r}], which Mine.differentiates does not name; accepted: `def diff",
+    ),
+    "a name for several": (
+        lambda self, seen: seen.loss,
+        {"reads": lambda self, model: PATTERN},
+        f"Mine.reads: got {PATTERN!r}; accepted: a tuple of hook points, such as ({PATTERN!r},)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_measure_is_refused_at_the_first_record(name, own_classes):
+    value, methods, said = BROKEN[name]
+    measure, epochs = measure_of_ones_own(value, **methods), []
+    refused(
+        lambda: bt.train(
+            TASK, model=SMALL, measures=[measure], epochs=100, record_every=1,
+            progress=lambda epoch, record: epochs.append(epoch),
+        ), said,
+    )  # fmt: skip
+    assert not epochs
+    refused(lambda: bt.measure(transformer(), TRAIN, measure), said)
+
+
+def test_a_part_of_the_split_that_there_is_not():
+    refused(
+        lambda: bt.measure(transformer(), TRAIN, bt.Loss(half="tests")), "Loss.half: got 'tests'; accepted: 'train'"
+    )
+
+
 def test_a_forward_that_does_not_serve():
     said = "forward: got 'fast'; accepted: 'full' or 'auto', because "
     refused(lambda: bt.train(TASK, model=transformer(), forward="fast", epochs=1), said)

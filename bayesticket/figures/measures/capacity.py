@@ -17,6 +17,7 @@ from bayesticket.figures.measures.columns import (
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, Panel
+from bayesticket.measures import Column
 from bayesticket.runs import Run
 
 _MATRICES = {
@@ -53,9 +54,8 @@ def _rows(run: Run) -> list[Row]:
         *lines(run, "contraction", "promised, λ = lr · weight decay", ORANGE, "rate", dash="dot"),
     ]
     interaction = [
-        Curve(column, f"‖M‖ of {entry}", colour, "dash")
-        for entries in entries_of(run, "interaction_norm").values()
-        for (entry, column), colour in zip(entries.items(), itertools.cycle(COLOURS[1:]), strict=False)
+        Curve(column, f"‖M‖ of {Column.parse(column).entry}", colour, "dash")
+        for (column, _), colour in zip(columns_of(run, "interaction_norm"), itertools.cycle(COLOURS[1:]), strict=False)
     ]
     norms = [*lines(run, "mlp_norm", "MLP", INK, width=2.8), *_weight_norms(run)]
     inside = Panel("in the set N of the norm condition (1) or not (0)", span=(-0.1, 1.1))

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import (
@@ -32,29 +31,24 @@ _SINGLE = (SKY, PURPLE, ORANGE, BLUE, VERMILION, GREY, *_FURTHER)
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def curve_of(column: Column) -> str:
-    """What a curve is of: its measure, and the half of the split where that is part of its name."""
-    return str(replace(column, fields="", entry=""))
-
-
 def measures_of(run: Run) -> list[str]:
     """The names of the measures that a run recorded, in the order of its columns."""
-    return list(dict.fromkeys(curve_of(Column.parse(name)) for name in run.curves)) if len(run.curves) else []
+    return list(dict.fromkeys(Column.parse(name).curve for name in run.curves)) if len(run.curves) else []
 
 
 def columns_of(run: Run, measure: str, entry: str = "") -> list[tuple[str, str]]:
-    """The columns of one entry of a measure, each with its changed fields: several if it was recorded with several."""
-    parsed = [(name, Column.parse(name)) for name in run.curves]
-    wanted = [(name, column) for name, column in parsed if (curve_of(column), column.entry) == (measure, entry)]
-    return sorted(((name, column.fields) for name, column in wanted), key=lambda each: each[1])
+    """The columns of one entry of a measure, each with its setting: several if it was recorded with several."""
+    columns = sorted(map(Column.parse, run.curves), key=lambda column: column.order)
+    wanted = [column for column in columns if (column.curve, column.quantity) == (measure, entry)]
+    return [(str(column), column.setting) for column in wanted]
 
 
 def entries_of(run: Run, measure: str) -> dict[str, dict[str, str]]:
-    """The columns of a measure with several entries, by changed fields and by entry, with entry 2 before entry 10."""
+    """The columns of a measure with several entries, by setting and by entry, with entry 2 before entry 10."""
     found: dict[str, dict[str, str]] = {}
     for column in sorted(map(Column.parse, run.curves), key=lambda column: column.order):
-        if curve_of(column) == measure and column.entry:
-            found.setdefault(column.fields, {})[column.entry] = str(column)
+        if column.curve == measure and column.quantity:
+            found.setdefault(column.setting, {})[column.quantity] = str(column)
     return dict(sorted(found.items()))
 
 

@@ -1,20 +1,23 @@
 """The gradient of the task loss in the attention, from which the phases of a run are read off."""
 
+from dataclasses import replace
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from bayesticket.analysis import WINDOW
-from bayesticket.figures.measures.columns import accuracy_row, columns_of, lines, recorded
+from bayesticket.figures.measures.columns import accuracy_row, columns_of, lines
 from bayesticket.figures.measures.family import Family
-from bayesticket.figures.panels import Curve, Row
+from bayesticket.figures.panels import Row
 from bayesticket.figures.style import GREEN, KL, Panel
+from bayesticket.measures import Column
 from bayesticket.runs import Run
 
 
 def _rows(run: Run) -> list[Row]:
     raw = lines(run, "attention_gradient", "recorded", "#D9A3C6", width=1.2)
     smooth = lines(run, "attention_gradient", f"median of {WINDOW} records", "#A8508A", "smooth", width=2.6)
-    divergence = recorded(run, Curve("kl_to_oracle", "KL", GREEN, in_legend=False))
+    divergence = lines(run, "kl_to_oracle", "KL", GREEN, in_legend=False)
     return [
         Row(Panel("gradient of the task loss in the attention, ‖∂L/∂M‖", log=True), [*raw, *smooth], height=260),
         Row(KL, context=divergence, context_only=True),
@@ -25,8 +28,12 @@ def _rows(run: Run) -> list[Row]:
 def _smooth(run: Run) -> pd.DataFrame:
     """The gradient from which the phases are read off: the median of neighbouring records."""
     columns = [column for column, _ in columns_of(run, "attention_gradient")]
-    smooth = run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median()
-    return pd.DataFrame(smooth).add_suffix("[smooth]")
+    smooth = pd.DataFrame(run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median())
+    return smooth.set_axis([_smoothed(Column.parse(column)) for column in columns], axis=1)
+
+
+def _smoothed(column: Column) -> str:
+    return str(replace(column, entry=f"{column.entry}.smooth" if column.entry else "smooth"))
 
 
 GRADIENTS = Family(

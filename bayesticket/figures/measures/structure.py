@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from bayesticket.figures.measures.columns import DARK, accuracy_row, entries_of, lines, numbered, settings
+from bayesticket.figures.measures.columns import DARK, accuracy_row, entries_of, in_words, lines, numbered, settings
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import BLUE, GREEN, INK, MASS, ORANGE, PURPLE, SKY, VERMILION, Panel
@@ -13,8 +13,8 @@ from bayesticket.runs import Run
 def _rows(run: Run) -> list[Row]:
     by_position = [
         curve
-        for entries in entries_of(run, "informative_mass_by_position").values()
-        for curve in numbered(entries.values(), "position")
+        for setting, entries in entries_of(run, "informative_mass_by_position").items()
+        for curve in numbered(entries.values(), _of(setting, "position"))
     ]
     mean = lines(run, "informative_mass_mean", "all of them, mean", GREEN, width=2.4)
     least = lines(run, "informative_mass_least", "least in any example", GREEN, dash="dot", width=2.4)
@@ -43,12 +43,17 @@ def _rows(run: Run) -> list[Row]:
 
 def _all_heads(run: Run) -> list[Curve]:
     curves: list[Curve] = []
-    for entries in entries_of(run, "distributed_mass").values():
+    for setting, entries in entries_of(run, "distributed_mass").items():
         *positions, least, heads = entries.values()
-        curves += numbered(positions, "position")
-        curves.append(Curve(least, "least in any example", GREEN, "dot", 2.4))
-        curves.append(Curve(heads, "effective number of heads", INK, "dash"))
+        curves += numbered(positions, _of(setting, "position"))
+        curves.append(Curve(least, _of(setting, "least in any example"), GREEN, "dot", 2.4))
+        curves.append(Curve(heads, _of(setting, "effective number of heads"), INK, "dash"))
     return curves
+
+
+def _of(setting: str, name: str) -> str:
+    """The name of a curve, after the measure's setting where there is one."""
+    return f"{in_words(setting)}, {name}" if setting else name
 
 
 STRUCTURE = Family(

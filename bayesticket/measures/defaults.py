@@ -1,0 +1,51 @@
+"""What training records unless told otherwise."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from bayesticket.errors import BayesticketError
+from bayesticket.measures.attention import KLToOracle
+from bayesticket.measures.base import AttentionMeasure, Measure
+from bayesticket.measures.gradients import AttentionGradient
+from bayesticket.measures.masses import InformativeMass
+from bayesticket.measures.norms import MLPNorm
+from bayesticket.measures.performance import Accuracy, Loss
+from bayesticket.model import HookedTransformer
+from bayesticket.tasks import Examples
+
+log = logging.getLogger("bayesticket")
+
+DEFAULT_MEASURES: tuple[Measure, ...] = (
+    Loss(),
+    Accuracy(),
+    KLToOracle(),
+    InformativeMass("least"),
+    InformativeMass("mean"),
+    MLPNorm(),
+    AttentionGradient(),
+)
+"""What training records unless told otherwise; see `suited_to` for models of several layers."""
+
+
+def suited_to(model: HookedTransformer, batch: Examples, measures: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Measures for a model that nobody chose for it: of each layer where it has several, without what it lacks.
+
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> suited_to(build_model(task), task.split().train, [AttentionGradient()])
+    (AttentionGradient(),)
+    """
+    suited: list[Measure] = []
+    for measure in measures:
+        if isinstance(measure, AttentionMeasure) and model.cfg.n_layers > 1:
+            measure = replace(measure, layer="each")
+        try:
+            for each in measure.places(model).values():
+                each.check(model, batch)
+        except BayesticketError as error:
+            log.warning("%s is not recorded. %s", type(measure).__name__, error)
+        else:
+            suited.append(measure)
+    return tuple(suited)

@@ -1,0 +1,142 @@
+"""A measure as it is taken: at each of its places, on one part of the split, with what it returns checked."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from bayesticket.errors import refuse, refuse_case
+from bayesticket.measures.base import Measure, Observation
+from bayesticket.measures.columns import Column, Half
+from bayesticket.model import HookedTransformer
+from bayesticket.tasks import Examples
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A measure at the places that it is taken at, with the names of its curves."""
+
+    name: str
+    """The name of its curve, without the entries."""
+    part: Half | None
+    """The part of the split that it is taken on; None for the whole batch."""
+    places: Mapping[str, Measure]
+    """The measure at each place, by the place's label."""
+    labels: Mapping[str, tuple[str, ...]]
+    """What the entries of a vector are called, by the place's label."""
+    reads: Mapping[str, tuple[str, ...]]
+    """The hook points whose activations it gets, by the place's label."""
+    differentiates: Mapping[str, tuple[str, ...]]
+    """The hook points whose gradients it gets, by the place's label."""
+
+    @classmethod
+    def of(cls, measure: Measure, part: Half | None, model: HookedTransformer, batch: Examples) -> "Taken":
+        """The measure on a part of the split; raises where model or batch cannot be measured."""
+        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
+        name, places = measure.named(part), measure.places(model)
+        for each in places.values():
+            each.check(model, batch)
+        gradients = {place: _names(each, "differentiates", model) for place, each in places.items()}
+        reads = {place: (*_names(each, "reads", model), *gradients[place]) for place, each in places.items()}
+        taken = cls(name, part, places, {place: _labels(m, model) for place, m in places.items()}, reads, gradients)
+        for place, labels in taken.labels.items():
+            _columns(name, _entries(place, labels))  # raises for labels that no column can have
+        return taken
+
+    @property
+    def hook_names(self) -> list[str]:
+        """The hook points that it reads, at all places."""
+        return [name for names in self.reads.values() for name in names]
+
+    def value(self, seen: Observation | None, whole: Observation) -> Tensor:
+        """The value on a part of the batch, a row for each place where there are several.
+
+        Where the part is empty it is NaN, in the shape of the value on the whole.
+        """
+        values = [self._value_at(place, seen or whole) for place in self.places]
+        value = values[0] if len(values) == 1 else torch.stack(values)
+        return value if seen is not None else torch.full_like(value, torch.nan)
+
+    def _value_at(self, place: str, seen: Observation) -> Tensor:
+        measure, reads, gradients = self.places[place], self.reads[place], self.differentiates[place]
+        own = replace(
+            seen,
+            activations=Declared({name: seen.activations[name] for name in reads}, measure, "activations", "reads"),
+            gradients=Declared(
+                {name: seen.gradients[name] for name in gradients}, measure, "gradients", "differentiates"
+            ),
+        )
+        value = measure.value(own)
+        require_value(measure, value, self.labels[place])
+        return value
+
+    def numbers(self, value: Tensor) -> dict[str, float]:
+        """A value as plain numbers, by the names of their columns."""
+        numbers: dict[str, float] = {}
+        for place, row in zip(self.places, value if len(self.places) > 1 else value[None], strict=True):
+            labels = (self.labels[place] or tuple(map(str, range(len(row))))) if row.ndim else ()
+            numbers |= dict(zip(_columns(self.name, _entries(place, labels)), row.flatten().tolist(), strict=True))
+        return numbers
+
+
+@final
+class Declared(dict[str, Tensor]):
+    """Tensors by hook point; asking for one that the measure does not declare raises, and says what to write."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], measure: Measure, holder: str, method: str):
+        super().__init__(tensors)
+        self._measure, self._holder, self._method = type(measure).__name__, holder, method
+
+    def __missing__(self, name: str) -> Tensor:
+        raise refuse_case(
+            f"{self._measure}.value",
+            f"seen.{self._holder}[{name!r}], which {self._measure}.{self._method} does not name",
+            f"`def {self._method}(self, model): return ({name!r},)` in the class",
+        )
+
+
+def require_value(measure: Measure, value: object, labels: tuple[str, ...]) -> None:
+    """Raises unless a measure's value is a floating-point scalar or vector, with as many entries as labels."""
+    kind, accepted = type(measure).__name__, "a floating-point tensor, a scalar or a vector"
+    if value is None:
+        raise refuse(f"{kind}.value", value, f"{accepted}, after `return`")
+    if not isinstance(value, Tensor):
+        raise refuse(f"{kind}.value", value, f"{accepted}, such as torch.tensor(0.5)")
+    if not value.is_floating_point():
+        raise refuse_case(f"{kind}.value", f"a tensor of {value.dtype}", f"{accepted}, such as value.float()")
+    if value.ndim > 1 or not value.numel():
+        situation = f"a tensor of shape {tuple(value.shape)}"
+        raise refuse_case(f"{kind}.value", situation, f"{accepted}, such as value.mean() or value.flatten()")
+    if labels and (value.ndim == 0 or len(labels) != len(value)):
+        entries = "a scalar" if value.ndim == 0 else f"a vector of length {len(value)}"
+        raise refuse_case(f"{kind}.labels", f"{len(labels)} labels for {entries}", "one label for each entry, or none")
+
+
+def _names(measure: Measure, method: str, model: HookedTransformer) -> tuple[str, ...]:
+    """The hook points that a measure declares by a method; raises unless these are names."""
+    names = getattr(measure, method)(model)
+    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(n, str) for n in names):
+        example = names if isinstance(names, str) else "blocks.0.attn.hook_pattern"
+        raise refuse(f"{type(measure).__name__}.{method}", names, f"a tuple of hook points, such as ({example!r},)")
+    return tuple(names)
+
+
+def _labels(measure: Measure, model: HookedTransformer) -> tuple[str, ...]:
+    """What the entries of a measure's vector are called; raises unless the labels differ."""
+    labels = measure.labels(model)
+    if not isinstance(labels, tuple | list) or len(set(map(str, labels))) < len(labels):
+        raise refuse(f"{type(measure).__name__}.labels", labels, "a tuple of different labels, one for each entry")
+    return tuple(map(str, labels))
+
+
+def _entries(place: str, labels: tuple[str, ...]) -> list[str]:
+    """The entries of a column at a place: the place alone for a scalar."""
+    return [f"{place}.{label}" if place else label for label in labels] or [place]
+
+
+def _columns(name: str, entries: Iterable[str]) -> list[str]:
+    """The names of a measure's columns, one for each entry."""
+    column = Column.parse(name)
+    return [str(replace(column, entry=entry)) for entry in entries]
