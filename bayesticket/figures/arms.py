@@ -21,7 +21,7 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
     curves = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
-    names = [str(name) for name in runs.curves]
+    names = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
     panels = tuple(
         layers_noted(panel, places_of(names, curve))
         for panel, curve in zip((ACCURACY, MASS, KL, LOSS), curves, strict=True)

@@ -167,7 +167,7 @@ def test_a_deep_model_of_the_users_trains_and_is_saved(tmp_path):
         epochs=20,
     )
     assert run.made_with["forward"] == "full"
-    assert run.curves["kl_to_oracle[layer=1]"].iloc[-1] != run.curves["kl_to_oracle"].iloc[-1]
+    assert run.curves["kl_to_oracle[layer=1]"].iloc[-1] != run.curves["kl_to_oracle[layer=each][L0]"].iloc[-1]
     loaded = bt.Run.load(run.save(tmp_path / "run"))
     tokens = TASK.split().test.tokens
     torch.testing.assert_close(loaded.model(tokens), run.model(tokens))
