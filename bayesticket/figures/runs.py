@@ -93,7 +93,7 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
 
 
 _LINE_STYLES = {
-    ACCURACY: "test solid, train dashed",
+    ACCURACY: "test solid, unseen dotted, train dashed",
     MASS: "mean solid, least of any one dotted",
     LOSS: "test solid, train dashed",
 }
@@ -114,6 +114,7 @@ def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) 
 
     curve("test_accuracy", 1, in_legend=True)
     curve("train_accuracy", 1, ", train", "dash")
+    curve("unseen_accuracy", 1, ", unseen", "dot")
     curve("informative_mass_mean", 2)
     curve("informative_mass_least", 2, ", least", "dot")
     curve("kl_to_oracle", 3)
