@@ -1,3 +1,19 @@
+__version__: str
+
+from . import analysis as analysis
+from . import attention as attention
+from . import errors as errors
+from . import figures as figures
+from . import interventions as interventions
+from . import measures as measures
+from . import model as model
+from . import optim as optim
+from . import paper as paper
+from . import runs as runs
+from . import specs as specs
+from . import sweeps as sweeps
+from . import tasks as tasks
+from . import theory as theory
 from .analysis import Ticket as Ticket
 from .analysis import find_ticket as find_ticket
 from .analysis import jaccard_distance as jaccard_distance

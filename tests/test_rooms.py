@@ -26,7 +26,7 @@ LATE = {
     ("sweeps/process.py", "sweeps"),
 }
 """Imports inside a function that go up the list, by file and room."""
-HEAVY = {"plotly", "scipy", "tyro", "pandas", "pyarrow", "xarray", "resource", "importlib"}
+HEAVY = {"plotly", "scipy", "pandas", "pyarrow", "xarray", "resource", "importlib"}
 FILES = sorted(path for path in HOUSE.rglob("*.py"))
 
 

@@ -1,4 +1,4 @@
-"""The command line: `bayesticket quickstart | train | resume | reproduce | report | bench`.
+"""The command line: `bayesticket quickstart | train | resume | sweep | reproduce | report | bench`.
 
 Nothing heavy is imported before a command needs it, so that `bayesticket --help` answers at once.
 """
@@ -8,6 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bayesticket.runs import Run
 
 USAGE = """usage: bayesticket COMMAND [OPTIONS]
 
@@ -17,6 +21,7 @@ commands:
   quickstart  train the paper's model three ways, and show in a page what happens
   train       train one model
   resume      continue an interrupted run
+  sweep       train many models, as a TOML file says
   reproduce   run figures of the paper, and say what they show
   report      put the results of all figures on one page
   bench       measure how fast training is, as ratios taken side by side
@@ -33,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name, rest = arguments[0], arguments[1:]
     if name == "--version":
-        from importlib.metadata import version
+        from bayesticket import __version__
 
-        print(f"bayesticket {version('bayesticket')}")
+        print(f"bayesticket {__version__}")
         return 0
     if name not in COMMANDS:
         print(f"bayesticket: {name!r} is not a command; accepted: {', '.join(COMMANDS)}", file=sys.stderr)
@@ -71,54 +76,72 @@ def train(arguments: Sequence[str]) -> None:
     import logging
 
     from bayesticket.cli.options import read_train_options
-    from bayesticket.files import write_atomically
     from bayesticket.runs import train_config
 
     logging.basicConfig(format="%(message)s")
-    options, config_file = read_train_options(arguments)
+    options = read_train_options(arguments)
     run = train_config(
-        options.configured(),
+        options.config,
         store=options.store,
         checkpoint_every=options.checkpoint_every,
         threads=options.threads,
-        config_file=config_file,
+        config_file=options.config_file,
     )
-    print(run)
-    if options.store is not None:
-        page = options.store / "curves.html"
-        write_atomically(page, lambda temporary: run.plot().write_html(temporary))
-        print(f"kept in {options.store}, curves in {page}; load it with bayesticket.Run.load({str(options.store)!r})")
+    _show_run(run, options.store)
 
 
 def resume(arguments: Sequence[str]) -> None:
     """Continues an interrupted run from its store, bit for bit as if it had not been interrupted."""
-    from bayesticket.cli.options import read_options
+    from bayesticket.cli.arguments import call
+    from bayesticket.cli.options import import_modules, require_modules
     from bayesticket.runs import CHECKPOINT_EVERY, resume
 
-    def command(store: Path, /, checkpoint_every: int = CHECKPOINT_EVERY, threads: int = 1) -> None:
+    def command(
+        store: Path, /, import_: tuple[str, ...] = (), checkpoint_every: int = CHECKPOINT_EVERY, threads: int = 1
+    ) -> None:
         """Continues an interrupted run from its store, bit for bit as if it had not been interrupted.
 
         Args:
             store: The directory that the run is kept in.
+            import_: A module of yours to import first, which defines what the run is made of; may be repeated.
             checkpoint_every: Epochs between checkpoints.
             threads: torch threads; as many as the run had, if the result is to be the same to the bit.
         """
-        print(resume(store, checkpoint_every=checkpoint_every, threads=threads))
+        import_modules(require_modules(list(import_)))
+        _show_run(resume(store, checkpoint_every=checkpoint_every, threads=threads), store)
 
-    read_options(command, "resume", arguments)
+    call(command, "resume", arguments)
+
+
+def _show_run(run: "Run", store: Path | None) -> None:
+    """Prints what became of a run; writes its curves into its directory, if it has one."""
+    from bayesticket.files import write_atomically
+
+    print(run)
+    if store is not None:
+        page = store / "curves.html"
+        write_atomically(page, lambda temporary: run.plot().write_html(temporary))
+        print(f"kept in {store}, curves in {page}; load it with bayesticket.Run.load({str(store)!r})")
+
+
+def sweep(arguments: Sequence[str]) -> None:
+    """Trains many models, as a TOML file says, and shows them on a page."""
+    from bayesticket.cli.sweep import sweep
+
+    sweep(arguments)
 
 
 def quickstart(arguments: Sequence[str]) -> None:
     """Trains without a prior, with the KL prior, and with an adversarial prior; shows what happens in a page."""
-    from bayesticket.cli.options import read_options
+    from bayesticket.cli.arguments import call
     from bayesticket.cli.quickstart import quickstart
 
-    read_options(quickstart, "quickstart", arguments)
+    call(quickstart, "quickstart", arguments)
 
 
 def reproduce(arguments: Sequence[str]) -> None:
     """Runs figures of the paper, and writes a page and the data of each."""
-    from bayesticket.cli.options import read_options
+    from bayesticket.cli.arguments import call
     from bayesticket.paper.figure import SMOKE, Scale
     from bayesticket.paper.reproduce import reproduce
 
@@ -149,12 +172,12 @@ def reproduce(arguments: Sequence[str]) -> None:
         for page in pages:
             print(page.resolve())
 
-    read_options(command, "reproduce", arguments)
+    call(command, "reproduce", arguments)
 
 
 def report(arguments: Sequence[str]) -> None:
     """Puts the results of all figures on one page, without training."""
-    from bayesticket.cli.options import read_options
+    from bayesticket.cli.arguments import call
     from bayesticket.paper.report import write_report
 
     def command(results: Path = Path("docs/results"), out: Path = Path("report.html")) -> None:
@@ -166,21 +189,22 @@ def report(arguments: Sequence[str]) -> None:
         """
         print(write_report(results, out).resolve())
 
-    read_options(command, "report", arguments)
+    call(command, "report", arguments)
 
 
 def bench(arguments: Sequence[str]) -> None:
     """Measures how fast training is, as ratios taken side by side in one run."""
+    from bayesticket.cli.arguments import call
     from bayesticket.cli.bench import main
-    from bayesticket.cli.options import read_options
 
-    read_options(main, "bench", arguments)
+    call(main, "bench", arguments)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "quickstart": quickstart,
     "train": train,
     "resume": resume,
+    "sweep": sweep,
     "reproduce": reproduce,
     "report": report,
     "bench": bench,

@@ -1,39 +1,25 @@
-"""Options of the command line: from flags, and for training also from a TOML file."""
+"""Options of training on the command line: from flags and from a TOML file, read alike."""
 
-import io
+import importlib
+import os
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Any
 
-import tyro
-
-from bayesticket.cli.expressions import parse_intervention, parse_optimizer, parse_spec
+from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arguments, value_of
+from bayesticket.cli.values import typed_value
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.files import one_line, require_path
-from bayesticket.interventions import Intervention
-from bayesticket.measures import Measure
-from bayesticket.model import Architecture
-from bayesticket.optim import LossFunction, Optimizer
 from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure
-from bayesticket.specs import Spec, field_names
-from bayesticket.tasks import AbstractTask
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class TrainOptions:
-    """Trains one model, as the paper does unless told otherwise.
+class Settings:
+    """Settings of the optimiser."""
 
-    --config PATH reads options from a TOML file, named as here but with underscores; flags override it.
-    """
-
-    config: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
     lr: float | None = None
     """Learning rate of the optimiser, in place of its own."""
     weight_decay: float | None = None
@@ -42,6 +28,17 @@ class TrainOptions:
     """Averaging of AdamW, Muon and Lion, in place of their own."""
     momentum: float | None = None
     """Momentum of SGD, in place of its own."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """Options about how a run is trained, which do not decide what it computes."""
+
+    config: Path | None = None
+    """A TOML file to read options from, named as here but with underscores; flags override it."""
+    import_: tuple[str, ...] = ()
+    """A module of yours to import first, so that its classes can be named; the current directory is searched. May be
+    given several times."""
     store: Path | None = None
     """Directory for checkpoints and the finished run. One that holds this very run is continued."""
     checkpoint_every: int = CHECKPOINT_EVERY
@@ -49,122 +46,113 @@ class TrainOptions:
     threads: int = 1
     """torch threads; more than one pays only on a machine that does nothing else."""
 
-    def configured(self) -> TrainConfig:
-        """The configuration, with the settings of its optimiser."""
-        settings = {name: getattr(self, name) for name in SETTINGS}
-        return configure(self.config, **settings)
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `bayesticket train` is to do."""
+
+    config: TrainConfig
+    store: Path | None = None
+    checkpoint_every: int = CHECKPOINT_EVERY
+    threads: int = 1
+    config_file: str | None = None
+    """The text of the TOML file that options were read from."""
 
 
-SETTINGS = ("lr", "weight_decay", "betas", "momentum")
-RUNNING = ("store", "checkpoint_every", "threads")
-"""Options about how a run is trained, which do not decide what it computes."""
+COMPUTED = "what a run computes"
 
 
-def read_train_options(arguments: Sequence[str]) -> tuple[TrainOptions, str | None]:
-    """The options of `bayesticket train`, and the text of the TOML file they were read from, if any."""
-    path, rest = _take_config(list(arguments))
-    if path is None:
-        return _in_our_words(lambda: read_options(TrainOptions, "train", rest)), None
+def computed_parameters() -> list[Parameter]:
+    """The options that decide what a run computes: fields of `TrainConfig`, and settings of its optimiser."""
+    return [*parameters_of_fields(TrainConfig, COMPUTED), *parameters_of_fields(Settings, COMPUTED)]
+
+
+TRAIN = "Trains one model, as the paper does unless told otherwise."
+
+
+def read_train_options(arguments: Sequence[str]) -> TrainOptions:
+    """The options of `bayesticket train`."""
+    computed, running = computed_parameters(), parameters_of_fields(Running)
+    given = split_arguments("train", [*running, *computed], arguments, TRAIN)
+    text, options = None, {}
+    if "config" in given:
+        path = value_of(running[0], given.pop("config"))
+        assert isinstance(path, Path)
+        text, options = read_toml("--config", path)
+        require_known(options, [*computed, *running[1:]], path)
+        require_running(options, path)
+    options = merged(options, given, [*computed, *running[1:]])
+    how: dict[str, Any] = {name: options.pop(name) for name in _RUNNING if name in options}
+    return TrainOptions(config=configure(**options), config_file=text, **how)
+
+
+_RUNNING = ("store", "checkpoint_every", "threads")
+
+
+def merged(
+    options: Mapping[str, object], given: Mapping[str, list[str] | bool], parameters: Sequence[Parameter]
+) -> dict[str, object]:
+    """The values of a TOML file and of flags, which override them; modules to import are imported before."""
+    from_file, flags = dict(options), dict(given)
+    import_modules([*require_modules(from_file.pop("import", [])), *require_modules(flags.pop("import", []))])
+    known = {one.name: one for one in parameters}
+    return {name: typed_value(name, value, known[name].kind) for name, value in from_file.items() if name in known} | {
+        name: value_of(known[name], texts) for name, texts in flags.items()
+    }
+
+
+def read_toml(field: str, path: Path) -> tuple[str, dict[str, object]]:
+    """The text of a TOML file, and what it says; raises unless there is one."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise refuse("--config", str(path), f"a TOML file that can be read ({one_line(error)})") from error
-    default = _from_toml(text, path)
-    return _in_our_words(lambda: read_options(TrainOptions, "train", rest, default=default)), text
-
-
-def _in_our_words(read: Callable[[], T]) -> T:
-    """Reads options, and raises the library's own error where tyro would print it in a box."""
-    said = io.StringIO()
+        raise refuse(field, str(path), f"a TOML file that can be read ({one_line(error)})") from error
     try:
-        with redirect_stderr(said):
-            return read()
-    except SystemExit as stop:
-        reason: BaseException | None = stop
-        while reason is not None:
-            if isinstance(reason, BayesticketError):
-                raise reason from None
-            reason = reason.__cause__ or reason.__context__
-        print(said.getvalue(), end="", file=sys.stderr)
-        raise
-
-
-def read_options(command: Callable[..., T], name: str, arguments: Sequence[str], default: T | None = None) -> T:
-    """Calls a command with options from the command line; `--help` shows every one with its default and meaning."""
-    call = partial(tyro.cli, command, prog=f"bayesticket {name}", args=list(arguments), registry=_registry())
-    return call() if default is None else call(default=default)  # type: ignore[arg-type]
-
-
-def _take_config(arguments: list[str]) -> tuple[Path | None, list[str]]:
-    for place, argument in enumerate(arguments):
-        if argument == "--config":
-            if place + 1 == len(arguments):
-                raise refuse("--config", "nothing", "the path of a TOML file")
-            return Path(arguments[place + 1]), arguments[:place] + arguments[place + 2 :]
-        if argument.startswith("--config="):
-            return Path(argument.removeprefix("--config=")), arguments[:place] + arguments[place + 1 :]
-    return None, arguments
-
-
-def _from_toml(text: str, path: Path) -> TrainOptions:
-    try:
-        given = tomllib.loads(text)
+        return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise refuse("--config", str(path), f"a TOML file ({error})") from error
-    known = [*field_names(TrainConfig), *SETTINGS]
-    for name in given:
-        if name not in known and name not in RUNNING:
-            raise refuse_name(f"{path}: key", name, [*known, *RUNNING])
-    running = {name: given.pop(name) for name in RUNNING if name in given}
-    if "store" in running:
-        running["store"] = require_path(f"{path}: store", running["store"], "the path of a directory, as text")
-    for name in ("checkpoint_every", "threads"):
-        require_integer(f"{path}: {name}", running.get(name, 1), least=1)
-    # Every value is checked where the configuration is made, with an error that says what is accepted.
-    config = configure(**{name: _typed(name, value) for name, value in given.items()})
-    return TrainOptions(config=config, **running)
+        raise refuse(field, str(path), f"a TOML file ({one_line(error)})") from error
 
 
-KINDS: dict[str, type[Spec]] = {"task": AbstractTask, "model": Architecture, "loss": LossFunction}
-"""Options that are written as a specification, such as "ModularAddition(p=7)"."""
+def require_known(options: Mapping[str, object], parameters: Sequence[Parameter], path: Path) -> None:
+    """Raises where a TOML file has a key that is no option."""
+    names = [one.name for one in parameters]
+    for name in options:
+        if name not in names:
+            raise refuse_name(f"{path}: key", name, names)
 
 
-def _typed(name: str, value: object) -> object:
-    if name == "intervention":
-        return parse_intervention(str(value))
-    if name == "optimizer":
-        return parse_optimizer(str(value))
-    if name in KINDS:
-        return parse_spec(str(value), name, KINDS[name])
-    if name == "measures":
-        if not isinstance(value, list):
-            raise refuse(name, value, 'a list, such as ["AttentionEntropy()"]')
-        return tuple(parse_spec(str(entry), name, Measure) for entry in value)
-    return tuple(value) if isinstance(value, list) else value
+def require_running(options: dict[str, object], path: Path) -> None:
+    """Raises unless a TOML file gives the options about running as what they are; the store becomes a path."""
+    if "store" in options:
+        options["store"] = require_path(f"{path}: store", options["store"], "the path of a directory, as text")
+    for name in ("checkpoint_every", "threads", "workers"):
+        require_integer(f"{path}: {name}", options.get(name, 1), least=1)
 
 
-def _registry() -> tyro.constructors.ConstructorRegistry:
-    """Teaches tyro to take specifications as text, such as "KLPrior(strength=1.0)"."""
-    registry = tyro.constructors.ConstructorRegistry()
+def require_modules(given: object) -> list[str]:
+    """The names of modules to import; raises unless they can be such."""
+    names = [given] if isinstance(given, str) else given
+    accepted = 'names of modules, such as ["my_module"]'
+    if not isinstance(names, list):
+        raise refuse("import", given, accepted)
+    for name in names:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise refuse("import", name, accepted)
+        if name.endswith(".py"):
+            raise refuse("import", name, f"the name without .py, {name.removesuffix('.py')!r}")
+    return names
 
-    @registry.primitive_rule
-    def specification(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec | None:
-        kinds = get_args(info.type) or (info.type,)
-        readers: dict[type, tuple[str, Callable[[str], Spec]]] = {
-            Intervention: ("INTERVENTION", parse_intervention),
-            Optimizer: ("OPTIMIZER", parse_optimizer),
-            Measure: ("MEASURE", lambda text: parse_spec(text, "measures", Measure)),
-            **{kind: (name.upper(), partial(parse_spec, field=name, kind=kind)) for name, kind in KINDS.items()},
-        }
-        if kinds[0] not in readers or info.type_origin is tuple:
-            return None
-        metavar, read = readers[kinds[0]]
-        return tyro.constructors.PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=metavar,
-            instance_from_str=lambda given: read(given[0]),
-            is_instance=lambda value: isinstance(value, (*kinds,)),
-            str_from_instance=lambda value: [repr(value)],
-        )
 
-    return registry
+def import_modules(names: Sequence[str]) -> None:
+    """Imports modules of the user's, which may stand in the current directory, so that their classes are known."""
+    if names and (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise BayesticketError(f"import: {name} imports {error.name}, which is not installed") from error
+            raise refuse("import", name, f"a module in {os.getcwd()}, or an installed one") from error
+        except Exception as error:
+            raise BayesticketError(f"import: {name} raised {type(error).__name__}: {one_line(error)}") from error

@@ -14,9 +14,15 @@ from bayesticket.runs import Run
 
 
 def side_by_side(runs: Mapping[str, Run]) -> go.Figure:
-    """Test accuracy beside the attention on informative positions, with large letters and thick lines."""
+    """Test accuracy beside the attention on informative positions, with large letters and thick lines.
+
+    A dotted line is the accuracy on unseen test examples, where they were recorded.
+    """
     figure = go.Figure()
-    columns = (("test_accuracy", "test accuracy"), ("informative_mass_mean", "attention on the informative positions"))
+    columns = (
+        ("test_accuracy", "test accuracy (dotted: unseen pairs)"),
+        ("informative_mass_mean", "attention on the informative positions"),
+    )
     for place, (column, title) in enumerate(columns, 1):
         for depth, (name, run) in enumerate(runs.items()):
             drawn = look(depth)
@@ -27,6 +33,14 @@ def side_by_side(runs: Mapping[str, Run]) -> go.Figure:
                     xaxis=axis_name("x", place), yaxis=axis_name("y", place), **marked(drawn.symbol, drawn.colour),
                 )
             )  # fmt: skip
+            if column == "test_accuracy" and "unseen_accuracy" in run.curves:
+                figure.add_trace(
+                    go.Scatter(
+                        x=run.curves.index.to_numpy(), y=run.curves["unseen_accuracy"].to_numpy(),
+                        name=f"{name}, unseen", line={"color": drawn.colour, "width": 3, "dash": "dot"}, mode="lines",
+                        showlegend=False,
+                    )
+                )  # fmt: skip
         left = 0.54 * (place - 1)
         last = max(run.epoch for run in runs.values())
         ticks = {"tickformat": ",d", "nticks": 6, "range": [0, last * 1.02]}

@@ -114,7 +114,7 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
 
 
 _LINE_STYLES = {
-    ACCURACY: "test solid, train dashed",
+    ACCURACY: "test solid, unseen dotted, train dashed",
     MASS: "mean solid, least of any one dotted",
     LOSS: "test solid, train dashed",
 }
@@ -137,6 +137,7 @@ def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) 
 
     curve("test_accuracy", 1, in_legend=True)
     curve("train_accuracy", 1, ", train", "dash")
+    curve("unseen_accuracy", 1, ", unseen", "dot")
     for panel, measure in ((2, "informative_mass_mean"), (3, "kl_to_oracle")):
         for (layer, column), dash in zip(places_of(run.curves, measure).items(), cycle(DASHES), strict=False):
             curve(column, panel, f", {layer}" if layer else "", dash)

@@ -20,7 +20,7 @@ from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.directory import Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.run import Run, describe_config
-from bayesticket.runs.versions import versions
+from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import description_id
 from bayesticket.tasks import Examples
@@ -260,7 +260,10 @@ class Training:
             epoch=self.epoch,
             status=status,
             seconds=self.seconds,
-            made_with=versions() | {"forward": self.forward, "device": self.device} | note,
+            made_with=versions()
+            | {"forward": self.forward, "device": self.device}
+            | own_classes(self.description)
+            | note,
             recorded=tuple(map(repr, self.measures)),
         )
 

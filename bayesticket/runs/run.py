@@ -1,6 +1,7 @@
 """A training run: its configuration, its curves and its weights."""
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from bayesticket.model import Architecture, HookedTransformer, build, load_param
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import Header, RunDirectory, Status
 from bayesticket.runs.epochs import first_epoch, settled_epoch
-from bayesticket.runs.versions import versions
+from bayesticket.runs.versions import parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Run:
     def config(self) -> TrainConfig:
         """The configuration."""
         with self._reading("header"):
-            return restore_config(self.description, self.tensors)
+            return restore_config(self.description, self.tensors, self.made_with)
 
     @cached_property
     def model(self) -> HookedTransformer:
@@ -178,9 +179,14 @@ class Run:
         )
 
 
-def restore_config(description: dict[str, JSON], tensors: dict[str, Tensor]) -> TrainConfig:
-    """The configuration that `describe_config` wrote down."""
-    config = restore(description, tensors)
+def restore_config(
+    description: dict[str, JSON], tensors: dict[str, Tensor], made_with: Mapping[str, str] | None = None
+) -> TrainConfig:
+    """The configuration that `describe_config` wrote down; classes of yours have to be defined.
+
+    Errors name the modules of such classes, which the header of the run has in `made_with`.
+    """
+    config = restore(description, tensors, parse_classes((made_with or {}).get("classes", "")))
     if not isinstance(config, TrainConfig):
         raise refuse("config", config, "the description of a TrainConfig")
     return config

@@ -185,7 +185,7 @@ def resume(
     header = directory.header()
     tensors = directory.tensors(header)
     with reading(directory.header_path):
-        config = restore_config(header.config, tensors)
+        config = restore_config(header.config, tensors, header.made_with)
         hooks = described_hooks(header.config)
     if header.is_complete:
         return Run.load(directory.path)

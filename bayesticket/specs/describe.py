@@ -7,7 +7,9 @@ runs nothing.
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -89,19 +91,47 @@ def described_kind(data: Mapping[str, JSON]) -> str:
     return str(data.get("type", "")).partition("#")[0].partition("@")[0]
 
 
-def restore(data: JSON, tensors: Mapping[str, Tensor]) -> object:
-    """The value that `describe` wrote down."""
+def modules_of(data: JSON) -> dict[str, str]:
+    """The modules of the classes that a description names, by class; those of this library are left out.
+
+    A class of a script is in the module that the script would be if it were imported; one of a notebook is in none.
+    """
     if isinstance(data, list):
-        return tuple(restore(entry, tensors) for entry in data)
+        return {name: module for entry in data for name, module in modules_of(entry).items()}
+    if not isinstance(data, dict):
+        return {}
+    found = {name: module for entry in data.values() for name, module in modules_of(entry).items()}
+    kind = Spec.kinds.get(described_kind(data))
+    if kind is None or kind.__module__.partition(".")[0] == "bayesticket":
+        return found
+    module = kind.__module__
+    if module == "__main__":
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        module = Path(file).stem if file else ""
+    return {kind.__name__: module, **found} if module else found
+
+
+def restore(data: JSON, tensors: Mapping[str, Tensor], modules: Mapping[str, str] | None = None) -> object:
+    """The value that `describe` wrote down; an error about a class that is not defined names its module from `modules`.
+
+    Nothing is imported.
+    """
+    if isinstance(data, list):
+        return tuple(restore(entry, tensors, modules) for entry in data)
     if not isinstance(data, dict):
         return data
     if set(data) == {"tensor"}:
         return _find_tensor(str(data["tensor"]), tensors)
-    entries = {name: restore(entry, tensors) for name, entry in data.items() if name != "type"}
+    entries = {name: restore(entry, tensors, modules) for name, entry in data.items() if name != "type"}
     if "type" not in data:
         return entries
     name = described_kind(data)
-    return _restore_foreign(name, entries) if name in _FOREIGN else _restore_spec(name, entries)
+    if name in _FOREIGN:
+        return _restore_foreign(name, entries)
+    if name not in Spec.kinds:
+        module = (modules or {}).get(name, "the module that defines it")
+        raise BayesticketError(f"type: got {name!r}; accepted: a class that is defined; import {module} first")
+    return _restore_spec(name, entries)
 
 
 def _restore_foreign(name: str, entries: dict[str, object]) -> object:
@@ -113,10 +143,6 @@ def _restore_foreign(name: str, entries: dict[str, object]) -> object:
 
 
 def _restore_spec(name: str, entries: dict[str, object]) -> Spec:
-    if name not in Spec.kinds:
-        raise BayesticketError(
-            f"type: got {name!r}; accepted: a class that is defined; import the module that defines it first"
-        )
     kind = Spec.kinds[name]
     if not dataclasses.is_dataclass(kind) or inspect.isabstract(kind):
         raise refuse("type", name, "a class that is final; this is the base of others")

@@ -3,6 +3,8 @@ from .dataset import Record as Record
 from .dataset import Runs as Runs
 from .dataset import assemble as assemble
 from .dataset import name_of as name_of
+from .display import Display as Display
+from .display import Lines as Lines
 from .grids import Grid as Grid
 from .grids import grid as grid
 from .pool import failures as failures

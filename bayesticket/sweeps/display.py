@@ -113,12 +113,22 @@ class Lines(Display):
         print(line, file=sys.stderr, flush=True)
 
 
+ShowJobs = Callable[[Sequence[Job]], Display]
+"""Gives the display of jobs that are about to be trained."""
+
+
 @contextlib.contextmanager
-def displaying(jobs: Sequence[Job], progress: bool | None) -> Iterator[Display]:
-    """The display to use: with `progress` True bars, or lines without a terminal; False none; None bars or none."""
+def displaying(jobs: Sequence[Job], progress: bool | ShowJobs | None) -> Iterator[Display]:
+    """The display to use: with `progress` True bars, or lines without a terminal; False none; None bars or none.
+
+    A function of the jobs gives a display of its own.
+    """
     on_terminal = sys.stderr.isatty()
     shown = on_terminal if progress is None else progress
-    display = (Bars(jobs) if on_terminal else Lines(jobs)) if shown else Display(jobs)
+    if callable(progress):
+        display = progress(jobs)
+    else:
+        display = (Bars(jobs) if on_terminal else Lines(jobs)) if shown else Display(jobs)
     try:
         yield display
     finally:

@@ -12,7 +12,7 @@ from filelock import FileLock
 from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.files import prepare_directory
 from bayesticket.sweeps.backends import ExecutorBackend, ProcessBackend
-from bayesticket.sweeps.display import displaying
+from bayesticket.sweeps.display import ShowJobs, displaying
 from bayesticket.sweeps.schedule import Schedule
 from bayesticket.sweeps.worker import Job, Outcome
 
@@ -22,13 +22,13 @@ def train_jobs(
     *,
     executor: Executor | None = None,
     workers: int | None = None,
-    progress: bool | None = None,
+    progress: bool | ShowJobs | None = None,
 ) -> dict[str, Outcome]:
     """Trains jobs, started in the given order, and returns the outcome of each; a failed job does not stop the others.
 
     By default they are trained in processes, each on one torch thread, and as many as there are cores. On Ctrl-C every
     run writes a checkpoint, then KeyboardInterrupt is raised. `progress` shows bars: True, False, or only on a terminal
-    (None).
+    (None); or it is a function of the jobs that gives another `Display`.
     """
     require_execution(executor, workers, progress)
     names = [job.name for job in jobs]
@@ -57,7 +57,7 @@ def require_execution(executor: object, workers: object, progress: object) -> No
         raise refuse("workers", workers, "None with an executor, which has workers of its own")
     if workers is not None:
         require_integer("workers", workers, least=1)
-    if progress is not None and not isinstance(progress, bool):
+    if progress is not None and not isinstance(progress, bool) and not callable(progress):
         raise refuse("progress", progress, "True, False or None")
 
 

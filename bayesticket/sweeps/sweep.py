@@ -15,6 +15,7 @@ from bayesticket.interventions import Intervention
 from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
+from bayesticket.sweeps.display import ShowJobs
 from bayesticket.sweeps.grids import Grid, grid
 from bayesticket.sweeps.pool import failures, require_execution, train_jobs
 from bayesticket.sweeps.worker import Job
@@ -136,9 +137,12 @@ def train_missing(
     executor: Executor | None = None,
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
-    progress: bool | None = None,
+    progress: bool | ShowJobs | None = None,
 ) -> None:
-    """Trains the configurations that are not complete in the store; one that occurs twice is trained once."""
+    """Trains the configurations that are not complete in the store; one that occurs twice is trained once.
+
+    `progress` is that of `sweep`, or a function of the jobs that gives a `Display` for them.
+    """
     _require_configs(configs, axes)
     require_execution(executor, workers, progress)
     require_integer("checkpoint_every", checkpoint_every, least=1)

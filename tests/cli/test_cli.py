@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 import bayesticket as bt
 from bayesticket.cli.expressions import parse_spec
-from bayesticket.cli.main import main
+from bayesticket.cli.main import COMMANDS, USAGE, main
+from bayesticket.cli.options import computed_parameters, read_train_options
 
-HEAVY = ("torch", "transformer_lens", "pandas", "plotly", "tyro", "scipy", "xarray", "kaleido")
+HOUSE = Path(bt.__file__).parent
+HEAVY = ("torch", "transformer_lens", "pandas", "plotly", "scipy", "xarray", "kaleido")
 
 
 def heavy_modules(code):
@@ -24,7 +29,7 @@ def heavy_modules(code):
 
 def test_help_imports_neither_torch_nor_transformer_lens():
     assert heavy_modules("from bayesticket.cli.main import main; main(['--help']); main(['nonsense'])") == set()
-    assert heavy_modules("import bayesticket") == set()
+    assert heavy_modules("import bayesticket; bayesticket.__version__; dir(bayesticket)") == set()
 
 
 def test_the_library_imports_nothing_heavy_that_transformer_lens_does_not():
@@ -37,15 +42,23 @@ def test_every_public_name_is_there():
         assert getattr(bt, name) is not None
 
 
+def test_rooms_and_version_are_reached_from_the_library():
+    probe = "import bayesticket as bt; print(bt.theory.kl_divergence.__module__, bt.analysis.__name__, bt.__version__)"
+    finished = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == ["bayesticket.theory.divergence", "bayesticket.analysis", version("bayesticket")]
+    assert {path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists()} - {"cli"} <= set(bt.__all__)
+
+
 def test_train_shows_every_option_with_its_meaning(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     shown = capsys.readouterr().out
-    from dataclasses import fields
-
     for field in fields(bt.TrainConfig):
-        assert f"--{field.name.replace('_', '-')}" in shown
-    assert shown.count("default:") >= len(fields(bt.TrainConfig))
+        assert f"--{field.name.replace('_', '-')} " in shown
+    words = " ".join(shown.split())
+    for one in computed_parameters():
+        assert one.meaning.replace("warm-up", "warm- up") in words or one.meaning in words, one.name
+    assert "(default: 10000)" in words
 
 
 TOML = """
@@ -76,9 +89,10 @@ def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, reproduce, report, bench"),
+        (["trian"], "'trian' is not a command; accepted: quickstart, train, resume, sweep, reproduce, report, bench"),
         (["train", "--config", "nowhere.toml"], "--config: got 'nowhere.toml'; accepted: a TOML file"),
-        (["train", "--config"], "--config: got 'nothing'"),
+        (["train", "--config"], "config: got too few values; accepted: --config PATH"),
+        (["bench", "--quick=1"], "quick: got a value; accepted: --quick"),
         (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
         (["resume", "nowhere"], "nowhere"),
         (["reproduce", "fig9"], "fig9"),
@@ -141,17 +155,74 @@ def test_an_expression_reads_what_a_specification_prints():
         (["--epochs", "0"], "epochs: got 0; accepted: a whole number of at least 1"),
         (["--task", "Nothing()"], "task: got 'Nothing'; accepted: "),
         (["--intervention", "KLPrior(strength=-1)"], "strength: got -1; accepted: "),
+        (["--measures", "AttentionEntropy()", "Foo()"], "measures: got 'Foo'; accepted: 'KLToOracle', "),
+        (["--measures", "EffectiveRnk()"], "measures: got 'EffectiveRnk'; accepted: "),
+        (["--measures"], "measures: got too few values"),
+        (["--optimizer", "Adm()"], "optimizer: got 'Adm'; accepted: "),
+        (["--loss", "Maximum()"], "loss: got 'Maximum'; accepted: 'CrossEntropy', 'StableMax'"),
+        (["--epochs", "x"], "epochs: got 'x'; accepted: a whole number"),
+        (["--stop_after_grok=1.5"], "stop_after_grok: got '1.5'; accepted: a whole number"),
+        (["--lr", "fast"], "lr: got 'fast'; accepted: a number"),
+        (["--lr"], "lr: got too few values; accepted: --lr FLOAT"),
+        (["--betas", "0.9"], "betas: got too few values"),
+        (["--forward", "fat"], "forward: got 'fat'; accepted: 'auto', 'fast', 'full'. Closest: 'fast'"),
+        (["--epocs", "3"], "option: got '--epocs'; accepted: '--config', "),
+        (["runs/kl"], "arguments: got 'runs/kl', which belongs to no option"),
     ],
 )
 def test_a_flag_that_makes_no_sense_is_one_line(arguments, message, capsys):
     assert main(["train", *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"bayesticket: {message}")
+    error = capsys.readouterr().err
+    assert error.startswith(f"bayesticket: {message}")
+    assert error.count("\n") == 1
 
 
-def test_an_unknown_flag_is_explained(capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--epocs", "3"])
-    assert "--epochs" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "closest"),
+    [
+        (["train", "--epocs", "3"], "--epochs"),
+        (["train", "--measures", "EffectiveRnk()"], "EffectiveRank"),
+        (["train", "--task", "ModularAdition()"], "ModularAddition"),
+        (["resume", "runs", "--thread", "2"], "--threads"),
+        (["sweep", "a.toml", "--worker", "2"], "--workers"),
+        (["bench", "--quik"], "--quick"),
+        (["quickstart", "--sead", "1"], "--seed"),
+    ],
+)
+def test_the_closest_name_is_suggested(arguments, closest, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"Closest: {closest!r}\n")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_usage_lists_every_command_and_its_help_has_no_noise(command, capsys):
+    assert f"\n  {command} " in USAGE
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    for noise in (">>>", "None", "()\n\n", "╭", "Args:", "_ "):
+        assert noise not in shown, noise
+
+
+def test_resume_writes_the_page_that_train_writes(tmp_path, capsys):
+    store = tmp_path / "run"
+    small = ["--task", "ModularAddition(p=5)", "--model", "Architecture(d_model=8, d_mlp=8)", "--epochs", "10"]
+    assert main(["train", *small, "--store", str(store)]) == 0
+    said = capsys.readouterr().out
+    (store / "curves.html").unlink()
+    assert main(["resume", str(store)]) == 0
+    assert capsys.readouterr().out == said
+    assert "<html" in (store / "curves.html").read_text()
+
+
+def test_a_setting_of_the_optimiser_in_a_file_holds_for_the_optimiser_of_a_flag(tmp_path):
+    (tmp_path / "run.toml").write_text("lr = 0.5")
+    options = read_train_options(["--config", str(tmp_path / "run.toml"), "--optimizer", "sgd"])
+    assert options.config.optimizer == bt.SGD(lr=0.5)
+    assert read_train_options(["--max-grad-norm", "none"]).config.max_grad_norm is None
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,13 @@ class TestFindings:
         assert headline.startswith("Neither") == (kl is None and none is None)
         assert ("toward the distractors grokked" in headline) == (adversarial is not None)
 
+    def test_unseen_accuracy_is_named_where_there_is_one(self, runs: dict[str, Run]):
+        shown = f"({runs['kl'].curves['unseen_accuracy'].iloc[-1]:.1%} on unseen pairs)"
+        assert shown in findings(runs)[3]
+        run = Run(**{**vars(runs["kl"]), "curves": runs["kl"].curves.assign(unseen_accuracy=float("nan"))})
+        assert "unseen" not in findings({**runs, "kl": run})[3]
+        assert rows_of({"kl": run})[0][4] == "–"
+
     def test_nothing_memorised(self, runs: dict[str, Run]):
         never = {arm: outcome(run, None, None) for arm, run in runs.items()}
         assert findings(never)[2].startswith("Without a prior the model did not memorise in 1,000 epochs and did not")
@@ -98,7 +105,9 @@ class TestReport:
             cells = [cell.strip() for cell in row.split("|")]
             assert cells[0] == LABELS[arm]
             assert cells[3] == f"{run.curves['test_accuracy'].iloc[-1]:.1%}"
-            assert float(cells[4].split("/")[0]) == pytest.approx(
+            assert cells[4] == f"{run.curves['unseen_accuracy'].iloc[-1]:.1%}"
+            assert cells[6].startswith(f"at {run.epoch:,}, ")
+            assert float(cells[5].split("/")[0]) == pytest.approx(
                 run.curves["informative_mass_least"].iloc[-1], abs=1e-3
             )
 
@@ -107,7 +116,16 @@ class TestReport:
         said = text[text.index("<body>") :]
         for sentence in findings(runs):
             assert sentence in said
-        for phrase in ("ModularAddition(p=7)", "strength=1.0", "AdamW, lr 0.001", "transformer-lens", "d_model 64"):
+        assert said.count("A run ends 300 epochs after it has grokked; one that has not grokked by epoch 20 is") == 2
+        for phrase in (
+            "ModularAddition(p=7)",
+            "of unseen pairs",
+            "no residual path",
+            "strength=1.0",
+            "AdamW, lr 0.001",
+            "transformer-lens",
+            "d_model 64",
+        ):
             assert phrase in said
 
     def test_picture(self, runs: dict[str, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,7 +26,11 @@ from bayesticket.threads import torch_threads
 
 
 def main(quick: bool = False) -> None:
-    """Measures every row and prints the table; `quick` only shows that every row can be measured."""
+    """Measures how fast training is, and prints a table; two cores take some three minutes.
+
+    Args:
+        quick: Only show that every row can be measured.
+    """
     effort = QUICK if quick else FULL
     table = format_table(bench(effort))
     print(f"torch {torch.__version__}, threads: {effort.threads}. The rows p = 113, T = 5 (random) and 1 head compare")

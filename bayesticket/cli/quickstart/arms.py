@@ -1,0 +1,40 @@
+"""What the quick start trains, and the rule that ends a run."""
+
+from bayesticket.interventions import KLPrior, as_recipe
+from bayesticket.model import Architecture
+from bayesticket.runs import TrainConfig, configure
+from bayesticket.tasks import ModularAddition
+
+LABELS = {"none": "no intervention", "kl": "KL to the oracle", "adversarial": "KL to the distractors"}
+"""The arms: the names of their directories, and what they are called."""
+ORDER = ("kl", "none", "adversarial")
+"""In which order they are started: the one that groks first, since it has the most to show."""
+STRENGTH = 1.0
+EPOCHS = 4_000
+STOPPING: dict[str, object] = {"stop_after_grok": 300}
+"""The options of `train` that end a run before its last epoch."""
+
+
+def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
+    """The three runs: they differ in nothing but the prior. The model is the paper's minimal one."""
+    arms = {"none": None, "kl": KLPrior(strength=STRENGTH), "adversarial": KLPrior("adversarial", strength=STRENGTH)}
+    return {
+        arm: configure(
+            task=ModularAddition(p=p),
+            intervention=as_recipe(prior),
+            model=Architecture(residual=False),
+            seed=seed,
+            epochs=epochs,
+            record_every=20,
+            **STOPPING,
+        )
+        for arm, prior in arms.items()
+    }
+
+
+def rule_of(config: TrainConfig) -> str:
+    """When a run ends, in a sentence."""
+    return (
+        f"A run ends {config.stop_after_grok:,} epochs after it has grokked; one that has not grokked by epoch "
+        f"{config.epochs:,} is stopped there."
+    )

@@ -1,0 +1,107 @@
+"""Values typed as text, on the command line and in TOML files, read by the type of what they are for."""
+
+import types
+from pathlib import Path
+from typing import Literal, Union, get_args, get_origin
+
+from bayesticket.cli.expressions import parse_intervention, parse_optimizer, parse_spec
+from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.interventions import Intervention
+from bayesticket.optim import Optimizer
+from bayesticket.specs import Spec
+
+_PLAIN: dict[object, str] = {int: "a whole number", float: "a number"}
+
+
+def read_value(field: str, text: str, kind: object) -> object:
+    """The value that a text stands for; raises unless it is one of the kind.
+
+    >>> read_value("lr", "1e-3", float | None), read_value("lr", "none", float | None)
+    (0.001, None)
+    >>> read_value("loss", "StableMax()", Spec)
+    StableMax()
+    """
+    kinds = alternatives(kind)
+    if type(None) in kinds and text.strip().lower() == "none":
+        return None
+    if (written := _specification(kinds)) is not None:
+        return _read_specification(field, text, written)
+    one = next(each for each in kinds if each is not type(None))
+    if get_origin(one) is Literal:
+        if text not in get_args(one):
+            raise refuse_name(field, text, get_args(one))
+        return text
+    if one not in _PLAIN:
+        return Path(text).expanduser() if one is Path else text
+    try:
+        return int(text) if one is int else float(text)
+    except ValueError:
+        raise refuse(field, text, _PLAIN[one]) from None
+
+
+def read_values(field: str, texts: list[str], kind: object) -> object:
+    """The value, or the tuple of values, that texts stand for."""
+    if (each := several(kind)) is None:
+        return read_value(field, texts[0], kind)
+    number, entry = each
+    if number is not None and len(texts) != number:
+        raise refuse_case(field, f"{len(texts)} values", f"{number} of them")
+    return tuple(read_value(field, text, entry) for text in texts)
+
+
+def typed_value(field: str, value: object, kind: object) -> object:
+    """A value of a TOML file: specifications are written as text there, and None as "none".
+
+    Everything else stays as it is, and is checked by whoever uses it.
+    """
+    kinds = alternatives(kind)
+    each = several(kind)
+    if each is not None and each[0] is None and not isinstance(value, list):
+        raise refuse(field, value, "a list")
+    if each is not None and isinstance(value, list):
+        return tuple(typed_value(field, entry, each[1]) for entry in value)
+    is_none = isinstance(value, str) and value.lower() == "none" and type(None) in kinds
+    if is_none or _specification(kinds) is not None:
+        return read_value(field, str(value), kind)
+    return value
+
+
+def alternatives(kind: object) -> tuple[object, ...]:
+    """The members of a union, or the one type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def several(kind: object) -> tuple[int | None, object] | None:
+    """How many values a tuple type takes, None for any number, and the type of each; None for other types.
+
+    >>> several(tuple[float, float]), several(tuple[str, ...] | None), several(int)
+    ((2, <class 'float'>), (None, <class 'str'>), None)
+    """
+    for each in alternatives(kind):
+        if get_origin(each) is tuple:
+            entries = get_args(each)
+            return (None if entries[-1] is Ellipsis else len(entries)), entries[0]
+    return None
+
+
+def word_for(kind: object) -> str:
+    """What stands for a value in the help: INT, PATH, TASK, or its choices."""
+    if (each := several(kind)) is not None:
+        return word_for(each[1])
+    kinds = alternatives(kind)
+    if (written := _specification(kinds)) is not None:
+        return written.__name__.removeprefix("Abstract").removesuffix("Function").upper()
+    one = next(each for each in kinds if each is not type(None))
+    if get_origin(one) is Literal:
+        return "{" + ",".join(map(str, get_args(one))) + "}"
+    return "TEXT" if one is str else getattr(one, "__name__", str(one)).upper()
+
+
+def _specification(kinds: tuple[object, ...]) -> type[Spec] | None:
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Spec)), None)
+
+
+def _read_specification(field: str, text: str, kind: type[Spec]) -> Spec:
+    if issubclass(Intervention, kind) and kind is not Spec:
+        return parse_intervention(text, field)
+    return parse_optimizer(text, field) if kind is Optimizer else parse_spec(text, field, kind)
