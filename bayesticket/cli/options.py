@@ -20,6 +20,7 @@ from bayesticket.measures import Measure
 from bayesticket.model import Architecture
 from bayesticket.optim import LossFunction, Optimizer
 from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure
+from bayesticket.schedules import Schedule
 from bayesticket.specs import Spec, field_names
 from bayesticket.tasks import AbstractTask
 
@@ -34,10 +35,10 @@ class TrainOptions:
     """
 
     config: tyro.conf.OmitArgPrefixes[TrainConfig] = field(default_factory=TrainConfig)
-    lr: float | None = None
-    """Learning rate of the optimiser, in place of its own."""
-    weight_decay: float | None = None
-    """Weight decay of the optimiser, in place of its own."""
+    lr: float | Schedule | None = None
+    """Learning rate of the optimiser, in place of its own; a number, or as "Anneal(1e-3, 0.0, last=10_000)"."""
+    weight_decay: float | Schedule | None = None
+    """Weight decay of the optimiser, in place of its own; a number or a schedule."""
     betas: tuple[float, float] | None = None
     """Averaging of AdamW, Muon and Lion, in place of their own."""
     momentum: float | None = None
@@ -136,6 +137,8 @@ def _typed(name: str, value: object) -> object:
         return parse_optimizer(str(value))
     if name in KINDS:
         return parse_spec(str(value), name, KINDS[name])
+    if name in ("lr", "weight_decay") and isinstance(value, str):
+        return parse_spec(value, name, Schedule)
     if name == "measures":
         if not isinstance(value, list):
             raise refuse(name, value, 'a list, such as ["AttentionEntropy()"]')
@@ -154,6 +157,7 @@ def _registry() -> tyro.constructors.ConstructorRegistry:
             Intervention: ("INTERVENTION", parse_intervention),
             Optimizer: ("OPTIMIZER", parse_optimizer),
             Measure: ("MEASURE", lambda text: parse_spec(text, "measures", Measure)),
+            Schedule: ("SCHEDULE", lambda text: parse_spec(text, "schedule", Schedule)),
             **{kind: (name.upper(), partial(parse_spec, field=name, kind=kind)) for name, kind in KINDS.items()},
         }
         if kinds[0] not in readers or info.type_origin is tuple:

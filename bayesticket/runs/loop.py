@@ -15,7 +15,7 @@ from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward
 from bayesticket.model import RowLayout, choose_forward, mounted
-from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
+from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.directory import Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
@@ -70,6 +70,7 @@ class Training:
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
+        set_rates(self.optimizer, config.optimizer, 0, config.warmup)
         self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
         self.records: list[Record] = []
         self.last_step: OptimizerStep | None = None
@@ -114,7 +115,7 @@ class Training:
         self._set_epoch()
         if config.task.redraw_each_epoch:
             self.redraw(self.epoch)
-        scale_learning_rates(self.optimizer, warmup_factor(self.epoch, config.warmup))
+        set_rates(self.optimizer, config.optimizer, self.epoch, config.warmup)
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
             values = self._observe(self.test) if due else {}
@@ -174,7 +175,8 @@ class Training:
     def optimizer_step(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
         """The optimiser step of an epoch, for measures that follow steps."""
         optimizer = self.config.optimizer
-        return OptimizerStep(before, after, optimizer, optimizer.lr * warmup_factor(epoch, self.config.warmup))
+        lr = optimizer.lr_at(epoch) * warmup_factor(epoch, self.config.warmup)
+        return OptimizerStep(before, after, optimizer, lr, optimizer.weight_decay_at(epoch))
 
     def copy_parameters(self) -> dict[str, Tensor]:
         """The parameters as they are now, by name."""

@@ -24,6 +24,7 @@ from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.progress import Progress, reporting, require_progress
 from bayesticket.runs.run import Run, describe_config, restore_config
+from bayesticket.schedules import Strength
 from bayesticket.tasks import AbstractTask, SplitBy
 from bayesticket.threads import torch_threads
 
@@ -55,8 +56,8 @@ def train(
     epochs: int = 10_000,
     batch_size: int | None = None,
     optimizer: Optimizer | str = "adamw",
-    lr: float | None = None,
-    weight_decay: float | None = None,
+    lr: Strength | None = None,
+    weight_decay: Strength | None = None,
     betas: tuple[float, float] | None = None,
     momentum: float | None = None,
     loss: LossFunction | None = None,
@@ -77,7 +78,8 @@ def train(
 
     `optimizer` is an optimiser, such as `Muon(lr=0.02)`, or a word: `"adamw"`, `"sgd"`, `"muon"`, `"lion"`. `lr`,
     `weight_decay`, `betas` and `momentum` replace its settings, which are by default a learning rate of 1e-3 and a
-    weight decay of 1. A HookedTransformer given as `model` is copied; the trained copy is `run.model`.
+    weight decay of 1. The first two may be schedules, such as `Anneal(1e-3, 0.0, last=10_000)`. A HookedTransformer
+    given as `model` is copied; the trained copy is `run.model`.
 
     With a `store`, a directory, the run is checkpointed there every `checkpoint_every` epochs and saved at the end. A
     store that holds this very run is continued where it was interrupted, or simply loaded where it is complete; any
