@@ -73,8 +73,12 @@ from .runs import Busy as Busy
 from .runs import Interrupted as Interrupted
 from .runs import NonFiniteLoss as NonFiniteLoss
 from .runs import NotSaved as NotSaved
+from .runs import Reaches as Reaches
 from .runs import Run as Run
 from .runs import RunDirectory as RunDirectory
+from .runs import Stalls as Stalls
+from .runs import StopRule as StopRule
+from .runs import StopTraining as StopTraining
 from .runs import TrainConfig as TrainConfig
 from .runs import resume as resume
 from .runs import train as train

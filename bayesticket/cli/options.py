@@ -19,7 +19,7 @@ from bayesticket.interventions import Intervention
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture
 from bayesticket.optim import LossFunction, Optimizer
-from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure
+from bayesticket.runs import CHECKPOINT_EVERY, StopRule, TrainConfig, configure
 from bayesticket.schedules import Schedule
 from bayesticket.specs import Spec, field_names
 from bayesticket.tasks import AbstractTask
@@ -126,7 +126,12 @@ def _from_toml(text: str, path: Path) -> TrainOptions:
     return TrainOptions(config=config, **running)
 
 
-KINDS: dict[str, type[Spec]] = {"task": AbstractTask, "model": Architecture, "loss": LossFunction}
+KINDS: dict[str, type[Spec]] = {
+    "task": AbstractTask,
+    "model": Architecture,
+    "loss": LossFunction,
+    "stop_when": StopRule,
+}
 """Options that are written as a specification, such as "ModularAddition(p=7)"."""
 
 

@@ -12,7 +12,9 @@ from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.progress import Progress
 from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
-from bayesticket.runs.train import CHECKPOINT_EVERY, NotSaved, resume, train, train_config
+from bayesticket.runs.session import NotSaved
+from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
+from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
 
 __all__ = [
     "CHECKPOINT_EVERY",
@@ -24,9 +26,14 @@ __all__ = [
     "NonFiniteLoss",
     "NotSaved",
     "Progress",
+    "Reaches",
     "Run",
     "RunDirectory",
+    "Stalls",
     "Status",
+    "StopFunction",
+    "StopRule",
+    "StopTraining",
     "TrainConfig",
     "Training",
     "configure",

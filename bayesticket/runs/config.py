@@ -11,6 +11,7 @@ from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
 from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_optimizer, optimizer_kinds, require_dtype
+from bayesticket.runs.stopping import StopRule, require_stop_rule
 from bayesticket.specs import Spec, field_names, spec
 from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed, require_split_by
 
@@ -61,6 +62,8 @@ class TrainConfig(Spec):
     """Epochs to go on after test accuracy has reached `grok_threshold`; to the end by default."""
     grok_threshold: float = 0.99
     """The test accuracy that counts as grokking."""
+    stop_when: StopRule | None = None
+    """A rule by which to stop, as "Stalls('test_accuracy', over=2000)" or "Reaches('unseen_accuracy', 0.99)"."""
     forward: Literal["auto", "fast", "full"] = "auto"
     """The query-only forward, TransformerLens' full one, or the first where it serves and the second elsewhere."""
     device: str = "auto"
@@ -92,6 +95,7 @@ class TrainConfig(Spec):
             raise refuse_name("forward", self.forward, FORWARDS)
         require_dtype("dtype", self.dtype)
         require_split_by("split_by", self.split_by)
+        require_stop_rule(self.stop_when)
         self._check_device()
 
     def _check_device(self) -> None:
