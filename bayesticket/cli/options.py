@@ -19,7 +19,7 @@ from bayesticket.interventions import Intervention
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture
 from bayesticket.optim import LossFunction, Optimizer
-from bayesticket.runs import CHECKPOINT_EVERY, StopRule, TrainConfig, configure
+from bayesticket.runs import CHECKPOINT_EVERY, StopRule, TrainConfig, configure_from
 from bayesticket.schedules import Schedule
 from bayesticket.specs import Spec, field_names
 from bayesticket.tasks import AbstractTask
@@ -53,7 +53,7 @@ class TrainOptions:
     def configured(self) -> TrainConfig:
         """The configuration, with the settings of its optimiser."""
         settings = {name: getattr(self, name) for name in SETTINGS}
-        return configure(self.config, **settings)
+        return configure_from(self.config, settings)
 
 
 SETTINGS = ("lr", "weight_decay", "betas", "momentum")
@@ -122,7 +122,7 @@ def _from_toml(text: str, path: Path) -> TrainOptions:
     for name in ("checkpoint_every", "threads"):
         require_integer(f"{path}: {name}", running.get(name, 1), least=1)
     # Every value is checked where the configuration is made, with an error that says what is accepted.
-    config = configure(**{name: _typed(name, value) for name, value in given.items()})
+    config = configure_from(None, {name: _typed(name, value) for name, value in given.items()})
     return TrainOptions(config=config, **running)
 
 
