@@ -24,7 +24,6 @@ from .analysis import same_norm as same_norm
 from .analysis import ticket_config as ticket_config
 from .attention import Permuted as Permuted
 from .errors import BayesticketError as BayesticketError
-from .interventions import Anneal as Anneal
 from .interventions import AttentionIntervention as AttentionIntervention
 from .interventions import Context as Context
 from .interventions import EntropyPrior as EntropyPrior
@@ -41,10 +40,8 @@ from .interventions import NormMatch as NormMatch
 from .interventions import OrthoGrad as OrthoGrad
 from .interventions import QKPenalty as QKPenalty
 from .interventions import Recipe as Recipe
-from .interventions import Schedule as Schedule
 from .interventions import SparsityPrior as SparsityPrior
 from .interventions import TicketMask as TicketMask
-from .interventions import Window as Window
 from .measures import Accuracy as Accuracy
 from .measures import AttentionEntropy as AttentionEntropy
 from .measures import AttentionGradient as AttentionGradient
@@ -92,11 +89,18 @@ from .runs import Busy as Busy
 from .runs import Interrupted as Interrupted
 from .runs import NonFiniteLoss as NonFiniteLoss
 from .runs import NotSaved as NotSaved
+from .runs import Reaches as Reaches
 from .runs import Run as Run
 from .runs import RunDirectory as RunDirectory
+from .runs import Stalls as Stalls
+from .runs import StopRule as StopRule
+from .runs import StopTraining as StopTraining
 from .runs import TrainConfig as TrainConfig
 from .runs import resume as resume
 from .runs import train as train
+from .schedules import Anneal as Anneal
+from .schedules import Schedule as Schedule
+from .schedules import Window as Window
 from .specs import spec as spec
 from .sweeps import Runs as Runs
 from .sweeps import grid as grid

@@ -10,7 +10,7 @@ import bayesticket
 HOUSE = Path(bayesticket.__file__).parent
 ORDER = (
     *("errors", "seeding", "files", "threads"),
-    *("specs", "tasks", "model", "attention", "theory", "optim", "interventions", "measures"),
+    *("specs", "schedules", "tasks", "model", "attention", "theory", "optim", "interventions", "measures"),
     *("runs", "sweeps", "analysis", "figures", "paper", "cli"),
 )
 """Imports go down this list: a room may import those that stand before it."""

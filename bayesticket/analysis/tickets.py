@@ -30,7 +30,7 @@ from bayesticket.runs import (
     Run,
     TrainConfig,
     Training,
-    configure,
+    configure_from,
     describe_config,
     described_hooks,
     train_config,
@@ -211,7 +211,7 @@ def ticket_config(config: TrainConfig, ticket: Ticket, **options: object) -> Tra
     (2, 1, True)
     """
     require_ticket("ticket", ticket)
-    changed = configure(config, **options)
+    changed = configure_from(config, options)
     if options.get("init_seed") is not None and isinstance(changed.model, HookedTransformer):
         raise refuse(
             "init_seed",

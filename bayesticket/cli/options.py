@@ -13,17 +13,18 @@ from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arg
 from bayesticket.cli.values import typed_value
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.files import one_line, require_path
-from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure
+from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure_from
+from bayesticket.schedules import Schedule
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of the optimiser."""
 
-    lr: float | None = None
-    """Learning rate of the optimiser, in place of its own."""
-    weight_decay: float | None = None
-    """Weight decay of the optimiser, in place of its own."""
+    lr: float | Schedule | None = None
+    """Learning rate of the optimiser, in place of its own; a number, or as "Anneal(1e-3, 0.0, last=10_000)"."""
+    weight_decay: float | Schedule | None = None
+    """Weight decay of the optimiser, in place of its own; a number or a schedule."""
     betas: tuple[float, float] | None = None
     """Averaging of AdamW, Muon and Lion, in place of their own."""
     momentum: float | None = None
@@ -83,7 +84,7 @@ def read_train_options(arguments: Sequence[str]) -> TrainOptions:
         require_running(options, path)
     options = merged(options, given, [*computed, *running[1:]])
     how: dict[str, Any] = {name: options.pop(name) for name in _RUNNING if name in options}
-    return TrainOptions(config=configure(**options), config_file=text, **how)
+    return TrainOptions(config=configure_from(None, options), config_file=text, **how)
 
 
 _RUNNING = ("store", "checkpoint_every", "threads")

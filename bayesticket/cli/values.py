@@ -20,11 +20,15 @@ def read_value(field: str, text: str, kind: object) -> object:
     (0.001, None)
     >>> read_value("loss", "StableMax()", Spec)
     StableMax()
+    >>> read_value("lr", "Anneal(last=500)", float | Spec), read_value("lr", "0.02", float | Spec)
+    (Anneal(last=500), 0.02)
     """
     kinds = alternatives(kind)
     if type(None) in kinds and text.strip().lower() == "none":
         return None
     if (written := _specification(kinds)) is not None:
+        if float in kinds and (number := _number(text)) is not None:
+            return number
         return _read_specification(field, text, written)
     one = next(each for each in kinds if each is not type(None))
     if get_origin(one) is Literal:
@@ -37,6 +41,13 @@ def read_value(field: str, text: str, kind: object) -> object:
         return int(text) if one is int else float(text)
     except ValueError:
         raise refuse(field, text, _PLAIN[one]) from None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def read_values(field: str, texts: list[str], kind: object) -> object:
@@ -61,7 +72,7 @@ def typed_value(field: str, value: object, kind: object) -> object:
     if each is not None and isinstance(value, list):
         return tuple(typed_value(field, entry, each[1]) for entry in value)
     is_none = isinstance(value, str) and value.lower() == "none" and type(None) in kinds
-    if is_none or _specification(kinds) is not None:
+    if is_none or (_specification(kinds) is not None and not (float in kinds and isinstance(value, int | float))):
         return read_value(field, str(value), kind)
     return value
 
@@ -90,7 +101,8 @@ def word_for(kind: object) -> str:
         return word_for(each[1])
     kinds = alternatives(kind)
     if (written := _specification(kinds)) is not None:
-        return written.__name__.removeprefix("Abstract").removesuffix("Function").upper()
+        word = written.__name__.removeprefix("Abstract").removesuffix("Function").upper()
+        return f"FLOAT|{word}" if float in kinds else word
     one = next(each for each in kinds if each is not type(None))
     if get_origin(one) is Literal:
         return "{" + ",".join(map(str, get_args(one))) + "}"

@@ -24,13 +24,11 @@ from bayesticket.interventions.priors import (
     score_sum,
     squared_norm,
 )
-from bayesticket.interventions.schedule import Anneal, Schedule, Window
 from bayesticket.interventions.weights import NormMatch, TicketMask, apply_masks, match_norm
 from bayesticket.model import linear_attention, no_residual_hooks
 from bayesticket.theory import attention_entropy, kl_divergence
 
 __all__ = [
-    "Anneal",
     "AttentionIntervention",
     "Context",
     "EntropyPrior",
@@ -47,10 +45,8 @@ __all__ = [
     "OrthoGrad",
     "QKPenalty",
     "Recipe",
-    "Schedule",
     "SparsityPrior",
     "TicketMask",
-    "Window",
     "apply_masks",
     "as_recipe",
     "attention_entropy",

@@ -10,7 +10,6 @@ from bayesticket.attention import Target, as_target, require_visible
 from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Intervention, check_target
 from bayesticket.interventions.context import Context
-from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import (
     HookPoint,
     NamedHook,
@@ -19,6 +18,7 @@ from bayesticket.model import (
     pattern_name,
     require_layer,
 )
+from bayesticket.schedules import Strength, require_strength
 from bayesticket.specs import spec
 
 

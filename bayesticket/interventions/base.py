@@ -2,7 +2,8 @@
 
 An intervention is data: a specification with ports, each of which does nothing by default.
 
-* `init` gives tensors of state, which all other ports find in `context.state` and may replace;
+* `init` gives tensors of state, which all other ports find in `context.state` and may replace; state that an
+  intervention keeps on itself is in no checkpoint, and raises;
 * `edits` change activations, as hooks of TransformerLens;
 * `penalty` adds a term to the loss, reading activations, parameters, or a teacher;
 * `gradients` changes the gradients of all parameters, before they are clipped and used;
@@ -22,7 +23,8 @@ from torch import Tensor
 from bayesticket.attention import AttentionSite, Target, require_visible
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.interventions.context import Context
-from bayesticket.interventions.live import Live, initial_state
+from bayesticket.interventions.live import Live
+from bayesticket.interventions.ports import edits_of, initial_state
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.model import HookedTransformer, NamedHook, visible_from
 from bayesticket.specs import Spec, spec
@@ -92,7 +94,7 @@ class Intervention(Spec, abc.ABC):
         for part in self.parts:
             own = context.with_own_state()
             own.state = initial_state(part, own)
-            hooks += part.edits(own)
+            hooks += edits_of(part, own)
         return hooks
 
     def attach(self, model: HookedTransformer, batch: Examples, *, seed: int | None = None) -> "Live":

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bayesticket.attention import AttentionSite, Target, resolve
 from bayesticket.errors import BayesticketError
-from bayesticket.interventions.schedule import Schedule, Strength
 from bayesticket.model import HookedTransformer
+from bayesticket.schedules import Schedule, Strength, value_at
 from bayesticket.seeding import seeded_generator
 from bayesticket.tasks import Examples
 
@@ -106,7 +106,7 @@ class Context:
                 f"{field}: got a schedule, but no epoch; accepted: `live = recipe.attach(…)` with `live.epoch` set in "
                 f"every epoch, or a plain number"
             )
-        return strength.at(self.epoch)
+        return value_at(strength, self.epoch)
 
     def generator(self, purpose: str) -> torch.Generator:
         """A new random stream, a function of the seed, the step, and how many streams the step has asked for before."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from bayesticket.errors import require_integer, require_number
 from bayesticket.interventions.base import Intervention
 from bayesticket.interventions.context import Context
-from bayesticket.interventions.schedule import Strength, require_strength
+from bayesticket.schedules import Strength, require_strength
 from bayesticket.specs import spec
 
 

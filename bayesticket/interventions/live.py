@@ -10,9 +10,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
+from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.interventions.context import Context
+from bayesticket.interventions.ports import (
+    Activations,
+    edits_of,
+    initial_state,
+    names_read_by,
+    new_gradients,
+    require_term,
+)
 from bayesticket.interventions.replacement import require_one_replacement
+from bayesticket.interventions.watch import Watch
 from bayesticket.model import HookedTransformer, HookPoint, NamedHook, mounted, require_firing
 from bayesticket.specs import snake_case
 from bayesticket.tasks import Examples, require_informative_rows, require_seed
@@ -73,12 +82,13 @@ class Live:
         self.edits: list[NamedHook] = []
         self.hooks: list[NamedHook] = []
         for place, (part, context) in enumerate(zip(self.parts, self.contexts, strict=True)):
-            edits = part.edits(context)
+            edits, reads = edits_of(part, context), names_read_by(part)
             self.edits += edits
             # A part reads what the parts to its left have made of an activation.
-            self.hooks += [*edits, *((name, self._reader(place)) for name in part.reads())]
-            if names := [*(name for name, _ in edits), *part.reads()]:
+            self.hooks += [*edits, *((name, self._reader(place)) for name in reads)]
+            if names := [*(name for name, _ in edits), *reads]:
                 require_firing(model, batch.tokens, names, type(part).__name__)
+        self._watch = Watch(self.parts, model)
 
     @property
     def hook_names(self) -> list[str]:
@@ -135,8 +145,8 @@ class Live:
         self.context.begin_penalties()
         reads = self._read[torch.is_grad_enabled()]
         for name, part, context, read in zip(self._names, self.parts, self.contexts, reads, strict=True):
-            ordered = {hook: self._activation(hook, read, part) for hook in part.reads()}
-            term = part.penalty(context, ordered)
+            ordered = Activations(part, {hook: self._activation(hook, read, part) for hook in part.reads()})
+            term = require_term(part, part.penalty(context, ordered))
             if term is not None:
                 terms[name] = term
         return terms
@@ -154,10 +164,9 @@ class Live:
             for part, context in zip(self.parts, self.contexts, strict=True):
                 if part.fills("gradients"):
                     before = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-                    changed = part.gradients(context, before)
+                    changed = new_gradients(part, context, before)
                     kept = {tensor.untyped_storage().data_ptr() for tensor in context.state.values()}
                     for name, gradient in changed.items():
-                        require_gradient(part, name, gradient, before)
                         # What is state must not be clipped in place, as gradients are.
                         is_state = gradient.untyped_storage().data_ptr() in kept
                         parameters[name].grad = gradient.clone() if is_state else gradient
@@ -173,6 +182,8 @@ class Live:
         self._gradients_changed = False
         self._project()
         self.context.step += 1
+        if self.context.step & (self.context.step - 1) == 0:  # seldom, and soon: after 1, 2, 4, 8, … steps
+            self.require_no_hidden_state()
 
     def _project(self) -> None:
         self._projected = True
@@ -181,6 +192,15 @@ class Live:
         # A second pass where there are several: a later one may have undone what an earlier one had set up.
         for part, context in projecting * (2 if len(projecting) > 1 else 1):
             part.project(context)
+
+    @property
+    def has_own_parts(self) -> bool:
+        """Whether the recipe has interventions of classes that are not this library's."""
+        return bool(self._watch)
+
+    def require_no_hidden_state(self) -> None:
+        """Raises where an intervention of the user's has changed itself, instead of the state that `init` gives."""
+        self._watch.require_unchanged()
 
     def state(self) -> dict[str, Tensor]:
         """Copies the state of all parts, as tensors named `<part>/<name>`."""
@@ -218,28 +238,6 @@ class Live:
                 f"the batch that was attached"
             )
         return read[hook]
-
-
-def initial_state(part: "Intervention", context: Context) -> dict[str, Tensor]:
-    """The state that a part of a recipe begins with; raises unless it is tensors by name."""
-    state = part.init(context)
-    if not isinstance(state, Mapping):
-        raise refuse(f"{type(part).__name__}.init", state, "a mapping from names to tensors")
-    for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise refuse(f"{type(part).__name__}.init", {name: tensor}, "a mapping from names to tensors")
-    return dict(state)
-
-
-def require_gradient(part: "Intervention", name: str, gradient: object, before: Mapping[str, Tensor]) -> None:
-    """Raises unless an intervention gives a gradient for a parameter that has one, in its shape and dtype."""
-    field = f"{type(part).__name__}.gradients"
-    if name not in before:
-        raise refuse_name(field, name, before)
-    if not isinstance(gradient, Tensor) or (gradient.shape, gradient.dtype) != (before[name].shape, before[name].dtype):
-        given = gradient if not isinstance(gradient, Tensor) else f"{gradient.dtype} {tuple(gradient.shape)}"
-        accepted = f"a tensor of {before[name].dtype} and shape {tuple(before[name].shape)}"
-        raise refuse(f"{field}[{name!r}]", given, accepted)
 
 
 def require_readable(model: object, batch: object) -> None:

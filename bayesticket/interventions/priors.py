@@ -15,8 +15,8 @@ from bayesticket.interventions.base import (
     check_target,
 )
 from bayesticket.interventions.context import Context
-from bayesticket.interventions.schedule import Strength, require_strength
 from bayesticket.model import require_layer, routing_parameters, scores_name, visible_from
+from bayesticket.schedules import Strength, require_strength
 from bayesticket.specs import spec
 from bayesticket.theory import attention_entropy, kl_divergence
 

@@ -33,6 +33,8 @@ class OptimizerStep:
     optimizer: Optimizer
     lr: float
     """The learning rate in force at that step."""
+    weight_decay: float
+    """The weight decay in force at that step."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ class Contraction(Measure):
     it holds, is far from saying what happens. Costs two copies of the weights at a recorded step, and their norms.
 
     For the MLP's weights together (`scope="mlp"`) or all weights. In training only: NaN at epoch 0, and elsewhere.
-    `bound` and `slack` are NaN where nothing is promised: without weight decay, where lr · weight_decay reaches 1, and
-    with an optimiser that knows no bound on its step (`Optimizer.direction_bound`), such as SGD with momentum, AdamW
-    with β₁² ≥ β₂, or one of your own that does not say.
+    Learning rate and weight decay are those in force at the step: after warm-up, and of schedules. `bound` and `slack`
+    are NaN where nothing is promised: without weight decay, where lr · weight_decay reaches 1, and with an optimiser
+    that knows no bound on its step (`Optimizer.direction_bound`), such as SGD with momentum, AdamW with β₁² ≥ β₂, or
+    one of your own that does not say.
     """
 
     scope: Literal["mlp", "all"] = "mlp"
@@ -55,14 +56,16 @@ def contraction_of(step: OptimizerStep, scope: Literal["mlp", "all"]) -> list[fl
     before = [step.before[name].double() for name in names]
     after = [step.after[name].double() for name in names]
     square, new_square = (sum(t.square().sum().item() for t in tensors) for tensors in (before, after))
-    rate = step.lr * step.optimizer.weight_decay
+    rate = step.lr * step.weight_decay
     pairs = zip(before, after, strict=True)
-    direction = math.sqrt(sum((((1 - rate) * b - a) / step.lr).square().sum().item() for b, a in pairs))
+    direction = math.nan  # where the learning rate is 0 there is no step
+    if step.lr > 0:
+        direction = math.sqrt(sum((((1 - rate) * b - a) / step.lr).square().sum().item() for b, a in pairs))
     bound = math.nan
     if 0 < rate < 1:
         bound = step.optimizer.direction_bound({name: step.before[name] for name in names}, direction)
     slack = math.nan
     if math.isfinite(bound):
-        promised = theory.contraction(step.lr, step.optimizer.weight_decay, bound)
+        promised = theory.contraction(step.lr, step.weight_decay, bound)
         slack = theory.contracted_square(torch.tensor(square).sqrt(), promised).item() / new_square
     return [1 - new_square / square, rate, direction, bound, slack]

@@ -198,6 +198,10 @@ def observe(
     return Observed(logits, task, activations, gradients, values)
 
 
+_SAID: set[str] = set()
+"""Why `measure` has used the full forward: each reason is said once, since it may be called in a loop."""
+
+
 def measure(
     model: HookedTransformer,
     batch: Examples,
@@ -221,7 +225,7 @@ def measure(
     """
     observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
     names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
-    chosen = choose_forward(forward, model, names, reasons)
+    chosen = choose_forward(forward, model, names, reasons, said=_SAID)
     return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
 
 

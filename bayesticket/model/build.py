@@ -8,7 +8,7 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
-from bayesticket.model.hooks import mount_permanently
+from bayesticket.model.hooks import NamedHook, mount_permanently
 from bayesticket.model.names import is_bias, is_matrix
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
 from bayesticket.specs import Spec, spec
@@ -22,7 +22,9 @@ ATTENTIONS = ("softmax", "linear")
 
 @spec(kw_only=True)
 class Architecture(Spec):
-    """The shape of a one-layer model; the paper's by default.
+    """The shape of a model; the paper's, of one layer, by default.
+
+    Deeper ones train by TransformerLens' full forward, and measures read layer 0 unless told `layer=`.
 
     >>> Architecture(n_heads=4).d_head
     16
@@ -44,9 +46,11 @@ class Architecture(Spec):
     """TransformerLens' normalisation before attention, MLP and unembedding."""
     init_scale: float = 1.0
     """Factor on every weight matrix at initialisation."""
+    n_layers: int = 1
+    """Number of layers, all alike."""
 
     def __post_init__(self):
-        for name in ("d_model", "n_heads", "d_mlp"):
+        for name in ("d_model", "n_heads", "d_mlp", "n_layers"):
             require_integer(name, getattr(self, name), least=1)
         if self.d_model % self.n_heads:
             raise refuse("n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}")
@@ -77,10 +81,11 @@ def build_model(
     biases: bool = True,
     normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None,
     init_scale: float = 1.0,
+    n_layers: int = 1,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
 ) -> HookedTransformer:
-    """Builds the paper's model for a task: one layer, ReLU, learned positions, no LayerNorm.
+    """Builds the paper's model for a task: one layer unless told otherwise, ReLU, learned positions, no LayerNorm.
 
     The options are those of `Architecture`. What TransformerLens has no switch for (`attention="linear"`,
     `residual=False`) is mounted as permanent hooks, so the model can be used like any other.
@@ -99,6 +104,7 @@ def build_model(
         biases=biases,
         normalization_type=normalization_type,
         init_scale=init_scale,
+        n_layers=n_layers,
     )
     return build(architecture, task, seed=seed, dtype=dtype, device=device)
 
@@ -119,7 +125,7 @@ def build(
     require_device("device", device)
     require_seed(seed)
     config = {
-        "n_layers": 1,
+        "n_layers": architecture.n_layers,
         "d_model": architecture.d_model,
         "n_heads": architecture.n_heads,
         "d_head": architecture.d_head,
@@ -172,10 +178,7 @@ def hooked_transformer(config: dict, *, seed: int, device: str = "cpu") -> Hooke
 def equip(model: HookedTransformer, architecture: Architecture) -> None:
     """Adds to a bare model what TransformerLens has no switch for."""
     model.architecture = architecture  # type: ignore[assignment]
-    if architecture.attention == "linear":
-        mount_permanently(model, linear_attention_hooks(0))
-    if not architecture.residual:
-        mount_permanently(model, no_residual_hooks(0))
+    mount_permanently(model, _permanent_hooks(architecture))
     if not architecture.biases:
         for name, parameter in model.named_parameters():
             if is_bias(name):
@@ -184,5 +187,12 @@ def equip(model: HookedTransformer, architecture: Architecture) -> None:
 
 def architecture_hooks(architecture: Architecture) -> list[str]:
     """Names of the hook points on which an architecture's permanent hooks sit."""
-    linear = [] if architecture.attention == "softmax" else linear_attention_hooks(0)
-    return [name for name, _ in [*linear, *([] if architecture.residual else no_residual_hooks(0))]]
+    return [name for name, _ in _permanent_hooks(architecture)]
+
+
+def _permanent_hooks(architecture: Architecture) -> list[NamedHook]:
+    hooks: list[NamedHook] = []
+    for layer in range(architecture.n_layers):
+        hooks += [] if architecture.attention == "softmax" else linear_attention_hooks(layer)
+        hooks += [] if architecture.residual else no_residual_hooks(layer)
+    return hooks

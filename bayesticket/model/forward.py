@@ -221,8 +221,13 @@ def choose_forward(
     model: HookedTransformer,
     names: Iterable[str] = (),
     reasons: Iterable[str | None] = (),
+    *,
+    said: set[str] | None = None,
 ) -> Literal["fast", "full"]:
-    """Chooses a forward; logs a warning with the reason if "auto" has to use the full one."""
+    """Chooses a forward; logs a warning with the reason if "auto" has to use the full one.
+
+    A reason that is among those `said` before is not said again; a new one is added to them.
+    """
     if forward not in FORWARDS:
         raise refuse_name("forward", forward, FORWARDS)
     if forward == "full":
@@ -232,5 +237,8 @@ def choose_forward(
         return "fast"
     if forward == "fast":
         raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
-    log.warning("using the full forward, because %s", reason)
+    if said is None or reason not in said:
+        log.warning("using the full forward, because %s", reason)
+    if said is not None:
+        said.add(reason)
     return "full"

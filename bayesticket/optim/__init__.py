@@ -12,6 +12,7 @@ from bayesticket.optim.base import (
     build_optimizer,
     optimizer_kinds,
     scale_learning_rates,
+    set_rates,
     warmup_factor,
 )
 from bayesticket.optim.lion import Lion
@@ -38,5 +39,6 @@ __all__ = [
     "require_dtype",
     "restore_optimizer",
     "scale_learning_rates",
+    "set_rates",
     "warmup_factor",
 ]

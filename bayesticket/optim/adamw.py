@@ -35,10 +35,10 @@ class AdamW(Optimizer):
         fused = can_fuse(parameters.values())
         optimizer = torch.optim.AdamW(
             parameters.items(),
-            lr=self.lr,
+            lr=self.lr_at(0),
             betas=self.betas,
             eps=ADAM_EPSILON,
-            weight_decay=self.weight_decay,
+            weight_decay=self.weight_decay_at(0),
             fused=fused or None,
         )
         # torch would do this at the first gradient; done now, the names of the state are known from the start.

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.schedules import Schedule, Strength, largest_of, value_at
 from bayesticket.specs import Spec, field_names, spec
 
 
@@ -26,7 +27,9 @@ class Optimizer(Spec, abc.ABC):
     """An optimiser as data: its settings, how it is built, and how long its step can be.
 
     To add one, write `build`. The state of the optimiser that it builds has to be tensors, as that of torch's own is;
-    it is then checkpointed and restored to the bit.
+    it is then checkpointed and restored to the bit. `lr` and `weight_decay` may be schedules, such as
+    `Anneal(1e-3, 0.0, last=10_000)`: `build` then finds the largest value of each, and training sets the value of each
+    epoch in the parameter groups.
 
     >>> @spec
     ... class PlainAdam(Optimizer):
@@ -36,14 +39,28 @@ class Optimizer(Spec, abc.ABC):
     PlainAdam(lr=0.01)
     """
 
-    lr: float = 1e-3
-    """Learning rate η, reached after the warm-up."""
-    weight_decay: float = 1.0
-    """Weight decay λ; it contracts by ηλ a step."""
+    lr: Strength = 1e-3
+    """Learning rate η, reached after the warm-up; a number or a schedule."""
+    weight_decay: Strength = 1.0
+    """Weight decay λ, a number or a schedule; it contracts by ηλ a step."""
 
     def __post_init__(self):
-        require_number("lr", self.lr, above=0.0)
-        require_number("weight_decay", self.weight_decay, least=0.0)
+        _require_rate("lr", self.lr, above=0.0)
+        _require_rate("weight_decay", self.weight_decay, least=0.0)
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, without warm-up.
+
+        >>> from bayesticket.optim import SGD
+        >>> from bayesticket.schedules import Anneal
+        >>> SGD(lr=Anneal(0.5, 0.1, last=100)).lr_at(50), SGD(lr=0.5).lr_at(50)
+        (0.3, 0.5)
+        """
+        return value_at(self.lr, epoch)
+
+    def weight_decay_at(self, epoch: int) -> float:
+        """The weight decay of an epoch."""
+        return value_at(self.weight_decay, epoch)
 
     @abc.abstractmethod
     def build(self, parameters: Mapping[str, Parameter]) -> torch.optim.Optimizer:
@@ -55,6 +72,17 @@ class Optimizer(Spec, abc.ABC):
         `direction` is the norm of the step that was taken, for optimisers whose direction is the gradient itself.
         """
         return math.nan
+
+
+def _require_rate(field: str, given: object, **bound: float) -> None:
+    """Raises unless given a number within a bound, or a schedule whose largest value is."""
+    if not isinstance(given, Schedule):
+        require_number(field, given, **bound)
+        return
+    try:
+        require_number(field, given.largest, **bound)
+    except ValueError as error:
+        raise refuse(field, given, f"a number, or a schedule that does not stay at {given.largest:g}") from error
 
 
 def joint_norm(norms: Iterable[float]) -> float:
@@ -107,10 +135,40 @@ def build_optimizer(optimizer: Optimizer, parameters: Mapping[str, Parameter]) -
     trained = {name: value for name, value in parameters.items() if value.requires_grad}
     if not trained:
         raise refuse("parameters", list(parameters), "at least one parameter that requires a gradient")
-    built = optimizer.build(trained)
+    largest = {"lr": largest_of(optimizer.lr), "weight_decay": largest_of(optimizer.weight_decay)}
+    built = replace(optimizer, **largest).build(trained)
     if not isinstance(built, torch.optim.Optimizer):
         raise refuse(f"{type(optimizer).__name__}.build", built, "a torch.optim.Optimizer")
     return built
+
+
+def set_rates(built: torch.optim.Optimizer, optimizer: Optimizer, epoch: int, warmup: int) -> None:
+    """Sets the learning rate and the weight decay of an epoch in every parameter group.
+
+    A group that was built with a share of the optimiser's rates keeps that share.
+
+    >>> from bayesticket.optim import SGD
+    >>> from bayesticket.schedules import Anneal
+    >>> sgd = SGD(lr=0.1, weight_decay=Anneal(1.0, 0.0, last=100))
+    >>> built = build_optimizer(sgd, {"W": Parameter(torch.ones(2, 3))})
+    >>> set_rates(built, sgd, epoch=75, warmup=0)
+    >>> built.param_groups[0]["lr"], built.param_groups[0]["weight_decay"]
+    (0.1, 0.25)
+    """
+    scale_learning_rates(built, warmup_factor(epoch, warmup) * _share(optimizer.lr, epoch))
+    if isinstance(optimizer.weight_decay, Schedule):
+        share = _share(optimizer.weight_decay, epoch)
+        for group in built.param_groups:
+            if "weight_decay" not in group:
+                accepted = "a number, since its torch optimiser has no weight decay in its parameter groups"
+                raise refuse(f"{type(optimizer).__name__}.weight_decay", optimizer.weight_decay, accepted)
+            group["weight_decay"] = group.setdefault("initial_weight_decay", group["weight_decay"]) * share
+
+
+def _share(strength: Strength, epoch: int) -> float:
+    """The value of an epoch as a share of the largest; 1 for a constant."""
+    largest = largest_of(strength)
+    return value_at(strength, epoch) / largest if isinstance(strength, Schedule) and largest else 1.0
 
 
 def warmup_factor(step: int, warmup: int) -> float:

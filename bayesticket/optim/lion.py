@@ -30,7 +30,7 @@ class Lion(Optimizer):
 
     def build(self, parameters: Mapping[str, Parameter]) -> "LionOptimizer":
         """The optimiser, with its momentum there from the start."""
-        return LionOptimizer(parameters, lr=self.lr, weight_decay=self.weight_decay, betas=self.betas)
+        return LionOptimizer(parameters, lr=self.lr_at(0), weight_decay=self.weight_decay_at(0), betas=self.betas)
 
     def direction_bound(self, parameters: Mapping[str, Tensor], direction: float) -> float:
         """`D̄ = √n` for n weights (Prop. B.2)."""

@@ -50,7 +50,7 @@ class Muon(Optimizer):
 
     def build(self, parameters: Mapping[str, Parameter]) -> "MuonOptimizer":
         """The optimiser, with its state there from the start."""
-        return MuonOptimizer(parameters, lr=self.lr, weight_decay=self.weight_decay, betas=self.betas)
+        return MuonOptimizer(parameters, lr=self.lr_at(0), weight_decay=self.weight_decay_at(0), betas=self.betas)
 
     def direction_bound(self, parameters: Mapping[str, Tensor], direction: float) -> float:
         """The bound of `theory.muon_step_bound` for hidden matrices, AdamW's for all else (Prop. B.2)."""

@@ -30,7 +30,7 @@ class SGD(Optimizer):
     def build(self, parameters: Mapping[str, Parameter]) -> torch.optim.SGD:
         """torch's SGD, with its momentum there from the start."""
         optimizer = torch.optim.SGD(
-            parameters.items(), lr=self.lr, weight_decay=self.weight_decay, momentum=self.momentum
+            parameters.items(), lr=self.lr_at(0), weight_decay=self.weight_decay_at(0), momentum=self.momentum
         )
         if self.momentum > 0:
             for parameter in parameters.values():

@@ -9,7 +9,7 @@ import pandas as pd
 from bayesticket.errors import refuse, require_integer
 from bayesticket.interventions import Intervention, KLPrior, as_recipe
 from bayesticket.measures import ExplainingAway
-from bayesticket.runs import TrainConfig, configure
+from bayesticket.runs import TrainConfig, configure, configure_from
 from bayesticket.sweeps import Configs, Runs
 from bayesticket.tasks import ModularAddition
 
@@ -198,15 +198,15 @@ def arm(
     **options: object,
 ) -> TrainConfig:
     """A configuration of the paper's model on modular addition, stopped some epochs after it has grokked."""
-    return configure(
+    common = configure(
         task=ModularAddition(p=scale.p, distractors=distractors),
         intervention=as_recipe(intervention),
         epochs=scale.epochs,
         record_every=scale.record_every,
         stop_after_grok=patience,
         grok_threshold=THRESHOLD,
-        **options,
     )
+    return configure_from(common, options)
 
 
 def baseline(scale: Scale, distractors: Literal["random", "constant"]) -> TrainConfig:

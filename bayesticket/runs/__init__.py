@@ -4,15 +4,18 @@ A `TrainConfig` says all that a run computes; `Training` is its state between tw
 owner of its files; a `Run` is what it leaves. Many runs at once are the business of `sweeps`.
 """
 
-from bayesticket.runs.config import TrainConfig, configure, option_names
+from bayesticket.runs.config import TrainConfig, configure, configure_from, option_names
 from bayesticket.runs.directory import COMPLETE, Busy, Header, RunDirectory, Status
 from bayesticket.runs.epochs import first_epoch, settled_epoch
 from bayesticket.runs.interrupt import Interrupted
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
+from bayesticket.runs.options import Options, SharedOptions
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.progress import Progress
 from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
-from bayesticket.runs.train import CHECKPOINT_EVERY, NotSaved, resume, train, train_config
+from bayesticket.runs.session import NotSaved
+from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
+from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
 
 __all__ = [
     "CHECKPOINT_EVERY",
@@ -23,13 +26,21 @@ __all__ = [
     "Interrupted",
     "NonFiniteLoss",
     "NotSaved",
+    "Options",
     "Progress",
+    "Reaches",
     "Run",
     "RunDirectory",
+    "SharedOptions",
+    "Stalls",
     "Status",
+    "StopFunction",
+    "StopRule",
+    "StopTraining",
     "TrainConfig",
     "Training",
     "configure",
+    "configure_from",
     "describe_config",
     "described_hooks",
     "first_epoch",

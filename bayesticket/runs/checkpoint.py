@@ -1,21 +1,25 @@
 """The state of a training run as named tensors and a note, from which it continues to the bit."""
 
 import json
-import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from bayesticket.errors import refuse, require_integer
+from bayesticket.measures import Column
 from bayesticket.model import load_parameters
 from bayesticket.optim import optimizer_tensors, restore_optimizer
-from bayesticket.runs.loop import Training
+
+if TYPE_CHECKING:
+    from bayesticket.runs.loop import Training
 
 _PARTS = ("parameters", "optimizer", "state", "before", "after", "curves")
 
 
-def checkpoint_of(training: Training) -> tuple[dict[str, Tensor], dict[str, str]]:
+def checkpoint_of(training: "Training") -> tuple[dict[str, Tensor], dict[str, str]]:
     """All that is needed to continue: tensors named `<part>/<name>`, and a note of strings."""
     step = training.last_step  # the next record may need it
     parts: dict[str, Mapping[str, Tensor]] = {
@@ -37,15 +41,12 @@ def checkpoint_of(training: Training) -> tuple[dict[str, Tensor], dict[str, str]
     return tensors, {"state": json.dumps(state)}
 
 
-def restore_checkpoint(training: Training, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
+def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
     """Puts a checkpoint of the same configuration back; raises unless everything fits."""
     state = json.loads(note.get("state", "{}"))
     if state.get("config") != training.id:
         raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {training.id}")
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition("/")
-        parts[part][rest] = tensor
+    parts = _by_part(tensors)
     for name in ("epoch", "step"):
         require_integer(name, state[name], least=0)
     load_parameters(training.model, parts["parameters"])
@@ -58,6 +59,26 @@ def restore_checkpoint(training: Training, tensors: Mapping[str, Tensor], note: 
     if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
         before, after = ({name: parts[part][name] for name in training.parameters} for part in ("before", "after"))
         training.last_step = training.optimizer_step(training.epoch - 1, before, after)
-    training.records, training.grokked_at = [], math.inf
+    training.forget_records()
     for row, epoch in enumerate(state["recorded_at"]):
         training.keep_record({"epoch": epoch, **{name: column[row].item() for name, column in parts["curves"].items()}})
+
+
+def read_progress_so_far(
+    tensors: Mapping[str, Tensor], note: Mapping[str, str]
+) -> tuple[dict[str, Tensor], pd.DataFrame, int, float]:
+    """What a checkpoint says of its run: weights, curves, how many epochs were trained, and in how many seconds."""
+    state, parts = json.loads(note.get("state", "{}")), _by_part(tensors)
+    index = pd.Index(state["recorded_at"], name="epoch", dtype="int64")
+    names = sorted(parts["curves"], key=lambda name: Column.parse(name).order)
+    columns = {name: parts["curves"][name].numpy() for name in names}
+    curves = pd.DataFrame(columns, index=index, dtype="float64")
+    return parts["parameters"], curves, state["epoch"], float(state["seconds"])
+
+
+def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition("/")
+        parts[part][rest] = tensor
+    return parts

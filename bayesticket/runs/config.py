@@ -1,8 +1,8 @@
 """Everything that decides what a training run computes, as one specification."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 
@@ -11,6 +11,8 @@ from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
 from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_optimizer, optimizer_kinds, require_dtype
+from bayesticket.runs.options import Options
+from bayesticket.runs.stopping import StopRule, require_stop_rule
 from bayesticket.specs import Spec, field_names, spec
 from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed, require_split_by
 
@@ -28,7 +30,7 @@ class TrainConfig(Spec):
     intervention: Intervention = field(default_factory=Recipe)
     """What is done to the model, as "KLPrior(strength=1.0) + NormMatch(radius=30.0)"; nothing by default."""
     model: Architecture | HookedTransformer = field(default_factory=Architecture)
-    """The one-layer model, as "Architecture(n_heads=4)"; in Python also any HookedTransformer, which is copied."""
+    """The model, as "Architecture(n_heads=4, n_layers=2)"; in Python also any HookedTransformer, which is copied."""
     measures: tuple[Measure, ...] = ()
     """What is recorded beside loss, accuracy, KL to the oracle, informative mass, MLP norm and attention gradient."""
     seed: int = 0
@@ -61,6 +63,8 @@ class TrainConfig(Spec):
     """Epochs to go on after test accuracy has reached `grok_threshold`; to the end by default."""
     grok_threshold: float = 0.99
     """The test accuracy that counts as grokking."""
+    stop_when: StopRule | None = None
+    """A rule by which to stop, as "Stalls('test_accuracy', over=2000)" or "Reaches('unseen_accuracy', 0.99)"."""
     forward: Literal["auto", "fast", "full"] = "auto"
     """The query-only forward, TransformerLens' full one, or the first where it serves and the second elsewhere."""
     device: str = "auto"
@@ -92,6 +96,7 @@ class TrainConfig(Spec):
             raise refuse_name("forward", self.forward, FORWARDS)
         require_dtype("dtype", self.dtype)
         require_split_by("split_by", self.split_by)
+        require_stop_rule(self.stop_when)
         self._check_device()
 
     def _check_device(self) -> None:
@@ -141,7 +146,7 @@ def option_names() -> list[str]:
     return [*field_names(TrainConfig), *settings]
 
 
-def configure(base: TrainConfig | None = None, /, **options: object) -> TrainConfig:
+def configure(base: TrainConfig | None = None, /, **options: Unpack[Options]) -> TrainConfig:
     """A configuration from the options of `train`: fields of `TrainConfig`, and settings of its optimiser.
 
     They replace those of `base`, by default the paper's configuration. Settings of the optimiser that are None are left
@@ -152,6 +157,11 @@ def configure(base: TrainConfig | None = None, /, **options: object) -> TrainCon
     >>> configure(configure(lr=0.02), weight_decay=0.1).optimizer
     AdamW(lr=0.02, weight_decay=0.1)
     """
+    return configure_from(base, options)
+
+
+def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:
+    """`configure` for options by name, whose types nobody has checked."""
     base = base or TrainConfig()
     for name in options:
         if name not in option_names():

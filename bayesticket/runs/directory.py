@@ -5,7 +5,7 @@
 | `run.json` | the header: configuration, status, versions | from the beginning of the run |
 | `tensors.safetensors` | tensors that the configuration refers to | where there are any |
 | `checkpoint.safetensors` | all that is needed to continue to the bit | while the run is not complete |
-| `curves.parquet`, `weights.safetensors` | what was recorded, and the trained weights | when the run has ended |
+| `curves.parquet`, `weights.safetensors` | what was recorded, and the trained weights | when it has ended or stopped |
 
 Beside the directory there may be two hidden files: a lock, held while the run is trained, and a progress file.
 """
@@ -43,7 +43,7 @@ from bayesticket.specs import JSON, describe, description_id, field_names
 FORMAT = 2
 Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
 COMPLETE: tuple[Status, ...] = ("finished", "stopped")
-"""A run is complete when it has gone through all its epochs, or has stopped after grokking."""
+"""A run is complete when it has gone through all its epochs, or has stopped where its configuration says so."""
 
 
 class Busy(BayesticketError):
@@ -65,6 +65,8 @@ class Header:
     """Versions, Python, threads, device, and which forward was used."""
     recorded: tuple[str, ...] = ()
     """The measures that were recorded, as they print."""
+    cut_short: bool = False
+    """Whether a function given to `train` has stopped it, before the end that its configuration says."""
 
     @cached_property
     def id(self) -> str:
@@ -78,8 +80,8 @@ class Header:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the run has gone through all its epochs, or has stopped after grokking."""
-        return self.status in COMPLETE
+        """Whether the run has gone through all its epochs, or has stopped where its configuration says so."""
+        return self.status in COMPLETE and not self.cut_short
 
     def as_json(self) -> dict[str, object]:
         """The header as plain JSON."""
@@ -92,6 +94,7 @@ class Header:
             "made_with": self.made_with,
             "recorded": list(self.recorded),
             "config": self.config,
+            **({"cut_short": True} if self.cut_short else {}),
         }
 
     @classmethod
@@ -109,7 +112,8 @@ class Header:
         if config.get("type") != "TrainConfig":
             raise refuse("config", config.get("type"), "the description of a TrainConfig")
         recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
-        return cls(config, *(data[name] for name in ("status", "epoch", "seconds", "made_with")), recorded)  # type: ignore[arg-type]
+        known = (data[name] for name in ("status", "epoch", "seconds", "made_with"))
+        return cls(config, *known, recorded, data.get("cut_short") is True)  # type: ignore[arg-type]
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -160,11 +164,11 @@ class RunDirectory:
 
     def is_complete(self) -> bool:
         """Whether the directory holds a run that needs no more training."""
-        return self.status() in COMPLETE
+        return self.has_run() and self.header().is_complete
 
     def has_ended(self) -> bool:
         """Whether the directory holds a run that was trained to its end, be it that its loss became undefined."""
-        return self.status() in (*COMPLETE, "failed")
+        return self.is_complete() or self.has_failed()
 
     def has_failed(self) -> bool:
         """Whether the directory holds a run whose loss became infinite or undefined."""
@@ -217,6 +221,15 @@ class RunDirectory:
         remove_partials(self.path)
         self._write_tensors(header, tensors)
         write_json(self.header_path, header.as_json())
+
+    def write_header(self, header: Header) -> None:
+        """Writes `run.json` anew."""
+        write_json(self.header_path, header.as_json())
+
+    def discard_results(self) -> None:
+        """Removes the curves and weights of a run that goes on: they are out of date from then on."""
+        self.curves_path.unlink(missing_ok=True)
+        self.weights_path.unlink(missing_ok=True)
 
     def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
         """Writes all that is needed to continue; one file, whole or not at all."""
@@ -274,6 +287,11 @@ class RunDirectory:
             )
 
     # Reading
+
+    def has_results(self) -> bool:
+        """Whether curves and weights can be read; those of a run that is trained are in its checkpoint."""
+        status = self.status()
+        return status in (*COMPLETE, "failed") or (status == "interrupted" and self.weights_path.exists())
 
     def tensors(self, header: Header) -> dict[str, Tensor]:
         """The tensors that the configuration refers to."""

@@ -4,21 +4,22 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError
+from bayesticket.errors import BayesticketError, refuse_name
 from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward, suited_to
 from bayesticket.model import RowLayout, choose_forward, mounted
-from bayesticket.optim import build_optimizer, scale_learning_rates, warmup_factor
+from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.directory import Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
+from bayesticket.runs.rehearse import rehearse
 from bayesticket.runs.run import Run, describe_config
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
@@ -67,17 +68,21 @@ class Training:
         self.measures = (*default, *(each for each in config.measures if each not in default))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
+        self._require_curve_of_rule()
         self.forward: Literal["fast", "full"] = self._choose_forward()
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
-        self.epoch, self.seconds, self.grokked_at = 0, 0.0, math.inf
+        set_rates(self.optimizer, config.optimizer, 0, config.warmup)
+        self.epoch, self.seconds = 0, 0.0
+        self.stop_at = math.inf
         self.records: list[Record] = []
         self.last_step: OptimizerStep | None = None
         for half in (self.train, self.test):
             half.layout, half.live.epoch = self._layout(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
+        rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
 
     def _train_half(self, train: Examples, n_test: int) -> _Half:
         live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))
@@ -102,10 +107,8 @@ class Training:
         return choose_forward(self.config.forward, self.model, names, reasons)
 
     def is_over(self) -> bool:
-        """Whether all epochs are done, or enough of them since the model grokked."""
-        patience = self.config.stop_after_grok
-        stopped = patience is not None and self.epoch >= self.grokked_at + patience
-        return self.epoch >= self.config.epochs or stopped
+        """Whether all epochs are done, or as many as the configuration wants after what was recorded."""
+        return self.epoch >= min(self.config.epochs, self.stop_at)
 
     # Steps
 
@@ -115,7 +118,7 @@ class Training:
         self._set_epoch()
         if config.task.redraw_each_epoch:
             self.redraw(self.epoch)
-        scale_learning_rates(self.optimizer, warmup_factor(self.epoch, config.warmup))
+        set_rates(self.optimizer, config.optimizer, self.epoch, config.warmup)
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
             values = self._observe(self.test) if due else {}
@@ -175,7 +178,8 @@ class Training:
     def optimizer_step(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
         """The optimiser step of an epoch, for measures that follow steps."""
         optimizer = self.config.optimizer
-        return OptimizerStep(before, after, optimizer, optimizer.lr * warmup_factor(epoch, self.config.warmup))
+        lr = optimizer.lr_at(epoch) * warmup_factor(epoch, self.config.warmup)
+        return OptimizerStep(before, after, optimizer, lr, optimizer.weight_decay_at(epoch))
 
     def copy_parameters(self) -> dict[str, Tensor]:
         """The parameters as they are now, by name."""
@@ -211,13 +215,30 @@ class Training:
         return half.observer.numbers(seen.values)
 
     def _keep(self, values: Record) -> None:
+        self.train.live.require_no_hidden_state()
         self.keep_record({"epoch": self.epoch, **values})
 
     def keep_record(self, record: Record) -> None:
-        """Adds a record, and notes the first one at which the model has grokked."""
+        """Adds a record, and notes the epoch at which training is to stop where the record says one."""
         self.records.append(record)
-        if record["test_accuracy"] >= self.config.grok_threshold:
-            self.grokked_at = min(self.grokked_at, record["epoch"])
+        patience, rule = self.config.stop_after_grok, self.config.stop_when
+        if patience is not None and record["test_accuracy"] >= self.config.grok_threshold:
+            self.stop_at = min(self.stop_at, record["epoch"] + patience)
+        if rule is not None:
+            if rule.curve not in record:
+                raise refuse_name("stop_when.curve", rule.curve, [name for name in record if name != "epoch"])
+            self.stop_at = min(self.stop_at, rule.stop_epoch(self.records))
+
+    def forget_records(self) -> None:
+        """Takes back all records, before those of a checkpoint are kept."""
+        self.records, self.stop_at = [], math.inf
+
+    def _require_curve_of_rule(self) -> None:
+        """Raises where the rule to stop by is about a curve that is not recorded."""
+        if (rule := self.config.stop_when) is not None:
+            names = [*self.train.observer.measures, *self.test.observer.measures]
+            if str(replace(Column.parse(rule.curve), entry="")) not in names:
+                raise refuse_name("stop_when.curve", rule.curve, names)
 
     def curves(self) -> pd.DataFrame:
         """What was recorded; NaN where a record lacks a measure that others have."""
@@ -249,7 +270,7 @@ class Training:
 
     # Results
 
-    def as_run(self, status: Status) -> Run:
+    def as_run(self, status: Status, *, cut_short: bool = False) -> Run:
         """The run so far."""
         note = {} if self.config_file is None else {"config_file": self.config_file}
         return Run(
@@ -265,6 +286,7 @@ class Training:
             | own_classes(self.description)
             | note,
             recorded=tuple(map(repr, self.measures)),
+            cut_short=cut_short,
         )
 
 

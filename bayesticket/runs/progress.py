@@ -3,14 +3,29 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from bayesticket.errors import refuse
 from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.stopping import StopTraining
 
-Progress = Callable[[int, Mapping[str, float]], None]
-"""Called after every record with the epoch and what was recorded; a KeyboardInterrupt in it stops as Ctrl-C does."""
+Progress = Callable[[int, Mapping[str, float]], object]
+"""Called after every record with the epoch and what was recorded.
+
+To return True, or to raise `StopTraining`, stops the run. A KeyboardInterrupt stops as Ctrl-C does, and any other
+exception too, which is then raised.
+"""
+
+
+@dataclass
+class Requests:
+    """What is asked of training while it is under way, and done between two steps."""
+
+    interrupted: threading.Event
+    stop: bool = False
+    error: Exception | None = None
 
 
 def require_progress(progress: object) -> None:
@@ -21,16 +36,21 @@ def require_progress(progress: object) -> None:
 
 @contextmanager
 def reporting(
-    progress: bool | Progress | None, config: TrainConfig, epoch: int, interrupted: threading.Event
+    progress: bool | Progress | None, config: TrainConfig, epoch: int, requests: Requests
 ) -> Iterator[Progress]:
     """The function to call after every record; a bar on a terminal by default."""
     if callable(progress):
 
         def call(reached: int, values: Mapping[str, float]) -> None:
             try:
-                progress(reached, values)
+                if progress(reached, values) is True:
+                    requests.stop = True
+            except StopTraining:
+                requests.stop = True
             except KeyboardInterrupt:  # between two steps, so that stopping can be orderly
-                interrupted.set()
+                requests.interrupted.set()
+            except Exception as error:
+                requests.error = error
 
         yield call
         return

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_number
 from bayesticket.files import reading, require_path
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move
+from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import Header, RunDirectory, Status
 from bayesticket.runs.epochs import first_epoch, settled_epoch
@@ -53,6 +54,8 @@ class Run:
     """Versions, Python, threads, device, and which forward was used."""
     recorded: tuple[str, ...] = ()
     """The measures that were recorded, as they print."""
+    cut_short: bool = False
+    """Whether a function given to `train` has stopped it, before the end that its configuration says."""
     source: Path | None = None
     """The directory that it was loaded from, if any; errors about its content name its files."""
 
@@ -141,7 +144,7 @@ class Run:
     def header(self) -> Header:
         """What `run.json` says of the run."""
         made_with = self.made_with or versions()
-        return Header(self.description, self.status, self.epoch, self.seconds, made_with, self.recorded)
+        return Header(self.description, self.status, self.epoch, self.seconds, made_with, self.recorded, self.cut_short)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the run into a directory that is new, empty, or holds this very run; returns the directory.
@@ -156,25 +159,36 @@ class Run:
         return directory.path
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Run":
+    def load(cls, path: str | os.PathLike[str], *, partial: bool = False) -> "Run":
         """Reads a saved run; nothing in it is executed.
 
-        A run whose configuration names a class of yours loads without it, except for `config`.
+        With `partial`, a run that is not finished, or is still being trained, is read as its last checkpoint has it. A
+        run whose configuration names a class of yours loads without it, except for `config`.
         """
         directory = RunDirectory(require_path("path", path, "the directory of a saved run"), "path")
         header = directory.header()
-        if header.status == "running":
-            raise BayesticketError(f"{directory}: got a run that is not finished; accepted: bt.resume({str(path)!r})")
+        if directory.has_results():
+            weights, curves, epoch, seconds = directory.weights(), directory.curves(), header.epoch, header.seconds
+        elif not partial:
+            raise BayesticketError(
+                f"{directory}: got a run that is not finished; accepted: bt.resume({str(path)!r}), or partial=True"
+            )
+        elif (checkpoint := directory.read_checkpoint()) is None:
+            raise refuse_case("path", f"a run without a checkpoint in {directory}", "one that has been trained longer")
+        else:
+            with reading(directory.checkpoint_path):
+                weights, curves, epoch, seconds = read_progress_so_far(*checkpoint)
         return cls(
             description=header.config,
             tensors=directory.tensors(header),
-            weights=directory.weights(),
-            curves=directory.curves(),
-            epoch=header.epoch,
+            weights=weights,
+            curves=curves,
+            epoch=epoch,
             status=header.status,
-            seconds=header.seconds,
+            seconds=seconds,
             made_with=header.made_with,
             recorded=header.recorded,
+            cut_short=header.cut_short,
             source=directory.path,
         )
 

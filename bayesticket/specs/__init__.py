@@ -6,7 +6,7 @@ such as `Intervention`.
 """
 
 from bayesticket.specs.base import Spec, changed, default_values, field_names, same, snake_case, spec
-from bayesticket.specs.code import tensor_hash
+from bayesticket.specs.code import is_library_class, tensor_hash
 from bayesticket.specs.describe import JSON, describe, describe_as, described_kind, modules_of, restore
 from bayesticket.specs.identity import description_id, spec_id
 
@@ -20,6 +20,7 @@ __all__ = [
     "described_kind",
     "description_id",
     "field_names",
+    "is_library_class",
     "modules_of",
     "restore",
     "same",

@@ -18,6 +18,11 @@ def tensor_hash(tensor: Tensor) -> str:
     return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + content).hexdigest()[:16]
 
 
+def is_library_class(kind: type) -> bool:
+    """Whether a class is this library's, and not the user's."""
+    return kind.__module__.partition(".")[0] == "bayesticket"
+
+
 def code_hash(kind: type) -> str:
     """A short hash of the methods, constants and defaults of a class and its bases; nothing for one of this library.
 

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 import numpy as np
 
 from bayesticket.errors import refuse, refuse_case, refuse_name
 from bayesticket.interventions import Intervention
-from bayesticket.runs import TrainConfig, configure, option_names
+from bayesticket.runs import SharedOptions, TrainConfig, configure_from, option_names
 from bayesticket.sweeps.dataset import Label
 from bayesticket.tasks import AbstractTask
 
@@ -20,26 +21,27 @@ class Grid:
     axes: Mapping[str, Mapping[Label, object]]
 
     def configs(
-        self, task: AbstractTask | None, *, seeds: Iterable[int], **options: object
+        self, task: AbstractTask | None, *, seeds: Iterable[int], **options: Unpack[SharedOptions]
     ) -> dict[tuple[Label, ...], TrainConfig]:
         """The configurations of all runs, by one label for each axis and then the seed.
 
         `options` are those of `train` that all runs have in common. The task may be None if it is one of the axes.
         """
+        common: dict[str, object] = dict(options)
         if task is not None or "task" not in self.axes:
-            options = {"task": task, **options}
+            common = {"task": task, **common}
         known = [name for name in option_names() if name not in ("task", "seed", *self.axes)]
-        for name in options:
+        for name in common:
             if name in self.axes:
                 raise refuse_case(name, "an axis of the sweep and an option of the same name", "one of the two")
             if name not in known and name != "task":
                 raise refuse_name("option", name, known)
-        if isinstance(measures := options.get("measures"), Iterable):
-            options["measures"] = tuple(measures)  # it may be an iterator, which can be read once
+        if isinstance(measures := common.get("measures"), Iterable):
+            common["measures"] = tuple(measures)  # it may be an iterator, which can be read once
         arms: dict[tuple[Label, ...], TrainConfig] = {}
         for labels in itertools.product(*self.axes.values()):
             own = {axis: self.axes[axis][label] for axis, label in zip(self.axes, labels, strict=True)}
-            arms[labels] = configure(**options, **own)
+            arms[labels] = configure_from(None, common | own)
         return {(*labels, seed): replace(arm, seed=seed) for seed in seeds for labels, arm in arms.items()}
 
     def __repr__(self) -> str:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention
-from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, TrainConfig, Training
+from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, SharedOptions, TrainConfig, Training
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
 from bayesticket.sweeps.display import ShowJobs
@@ -38,7 +39,7 @@ def sweep(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
-    **options: object,
+    **options: Unpack[SharedOptions],
 ) -> Runs:
     """Trains a task under each intervention, or over a whole `grid`, with each seed; returns the runs as one dataset.
 

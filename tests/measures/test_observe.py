@@ -167,7 +167,7 @@ def test_an_observation_has_the_logits_the_loss_and_what_was_read():
 def test_the_layout_and_the_step_of_training_are_passed_on():
     model, batch = model_of(ADDITION), ADDITION.split().train
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    step = OptimizerStep(before, before, bt.SGD(lr=0.1, weight_decay=1.0), 0.1)
+    step = OptimizerStep(before, before, bt.SGD(lr=0.1, weight_decay=1.0), 0.1, 1.0)
     observer = Observer(model, [Contraction()], batch)
     layout = RowLayout(batch.tokens, model.cfg.n_heads)
     seen = observe(model, batch, observer, forward="fast", layout=layout, step=step)

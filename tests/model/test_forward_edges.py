@@ -137,6 +137,39 @@ def test_the_choice_of_a_forward_names_the_first_reason(caplog):
         choose_forward("fast", model, [*FAST_HOOKS, "hook_embed"], ["of this"])
 
 
+def test_measuring_in_a_loop_says_once_why_it_takes_the_full_forward(caplog):
+    task = bt.ModularAddition(p=7)
+    for seed in range(3):
+        model = bt.build_model(task, seed=seed, d_model=8, d_mlp=8)
+        model.blocks[0].ln1.register_forward_hook(lambda module, given, output: output)
+        bt.measure(model, task.split().test, bt.Loss(), bt.KLToOracle())
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["using the full forward, because the module 'blocks.0.ln1' carries a PyTorch hook of its own"]
+
+
+def test_a_deeper_model_is_all_its_layers_and_training_says_once_that_it_takes_the_full_forward(caplog, tmp_path):
+    task = bt.ModularAddition(p=7)
+    deep = bt.Architecture(d_model=8, d_mlp=8, n_layers=3, attention="linear", residual=False)
+    run = bt.train(task, bt.KLPrior(layer=2), model=deep, epochs=20, measures=[bt.KLToOracle(layer=2)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "using the full forward, because the model has n_layers=3"
+    ]
+    assert run.model.cfg.n_layers == 3
+    assert "kl_to_oracle[layer=2]" in run.curves
+    tokens = task.split().test.tokens
+    loaded = bt.Run.load(run.save(tmp_path / "run"))
+    assert torch.equal(loaded.model(tokens), run.model(tokens))
+    patterns = run.model.run_with_cache(tokens)[1]
+    for layer in range(3):
+        scores, pattern = (patterns[f"blocks.{layer}.attn.{name}"] for name in ("hook_attn_scores", "hook_pattern"))
+        torch.testing.assert_close(pattern, bt.interventions.linear_attention(scores))
+        stream, out = patterns[f"blocks.{layer}.hook_resid_mid"], patterns[f"blocks.{layer}.hook_attn_out"]
+        assert torch.equal(stream, out)
+    built = bt.build_model(task, d_model=8, d_mlp=8, n_layers=3, attention="linear", residual=False)
+    start = bt.train(task, model=built, epochs=1).curves.loc[0]
+    assert start.equals(bt.train(task, model=deep, epochs=1).curves.loc[0])
+
+
 def test_a_hook_of_the_users_on_a_point_that_the_fast_forward_lacks_is_a_reason():
     model = a_model()
     assert why_full(model) is None

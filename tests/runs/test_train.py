@@ -9,15 +9,26 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, fields
+from typing import Unpack, get_type_hints
 
 import pandas as pd
 import pytest
 import torch
 
 import bayesticket as bt
-from bayesticket.runs import RunDirectory, TrainConfig, Training, configure, train_config
+from bayesticket.runs import (
+    Options,
+    RunDirectory,
+    SharedOptions,
+    TrainConfig,
+    Training,
+    configure,
+    option_names,
+    train_config,
+)
 from bayesticket.runs.checkpoint import restore_checkpoint
 from bayesticket.specs import field_names, spec_id
+from bayesticket.sweeps import Grid
 
 TASK = bt.ModularAddition(p=7)
 SMALL = bt.Architecture(d_model=16, d_mlp=32)
@@ -48,6 +59,19 @@ def test_the_signature_of_train_is_the_configuration():
         elif name not in ("task", "optimizer"):
             assert parameter.default == getattr(default, name), name
     assert bt.as_optimizer(parameters["optimizer"].default) == default.optimizer
+
+
+def test_the_options_that_are_passed_on_are_those_of_train():
+    library = (bt.AdamW, bt.SGD, bt.Muon, bt.Lion)
+    settings = {name for kind in library for name in field_names(kind)}
+    known, taken = get_type_hints(Options), get_type_hints(bt.train)
+    assert set(known) == {*field_names(TrainConfig), *settings} <= set(option_names())
+    for name, hint in known.items():
+        assert hint == taken[name] or name in ("stop_when",), name
+    assert set(get_type_hints(SharedOptions)) == set(known) - {"task", "seed"}
+    for function in (bt.sweep, Grid.configs):
+        assert inspect.signature(function).parameters["options"].annotation == Unpack[SharedOptions]
+    assert inspect.signature(configure).parameters["options"].annotation == Unpack[Options]
 
 
 def test_the_defaults_are_the_papers():

@@ -478,7 +478,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run_that_has_started(tmp_path, gate
     gate.open()
     for job in jobs[:2]:
         assert (job.store / "checkpoint.safetensors").exists()
-        assert json.loads((job.store / "run.json").read_text())["status"] == "running"
+        assert json.loads((job.store / "run.json").read_text())["status"] == "interrupted"
     assert not jobs[2].store.exists()
     assert [name for name in leftovers(store_of(jobs)) if "lock" not in name and "checkpoint" not in name] == []
     if executor is not None:

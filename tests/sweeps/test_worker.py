@@ -76,7 +76,7 @@ def test_it_stops_with_a_checkpoint_when_the_alive_file_is_removed_and_resumes_t
         stop_at(epoch, alive_file, patch)
         assert train_job(job, alive_file, poll_every=0.0).kind == "stopped"
     assert (job.store / "checkpoint.safetensors").exists()
-    assert json.loads((job.store / "run.json").read_text())["status"] == "running"
+    assert json.loads((job.store / "run.json").read_text())["status"] == "interrupted"
     alive_file.touch()
     epochs = []
     monkeypatch.setattr(worker.ProgressReporter, "__call__", lambda self, reached, record: epochs.append(reached))

@@ -47,7 +47,11 @@ def plain_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.opti
     settings = config.optimizer
     assert isinstance(settings, AdamW)
     return torch.optim.AdamW(
-        model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay, fused=True
+        model.parameters(),
+        lr=settings.lr_at(0),
+        betas=settings.betas,
+        weight_decay=settings.weight_decay_at(0),
+        fused=True,
     )
 
 

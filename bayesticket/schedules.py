@@ -1,4 +1,8 @@
-"""Strengths that change over training. A plain number is a constant strength; these are the others."""
+"""Numbers that change over training: strengths of interventions, learning rates, weight decays.
+
+A plain number is a constant; a `Schedule` is a function of the epoch, and data like all else. Interventions and
+optimisers take either.
+"""
 
 import abc
 import math
@@ -79,6 +83,21 @@ class Window(Schedule):
 
 
 Strength = float | Schedule
+"""A number, constant or on a schedule."""
+
+
+def value_at(strength: Strength, epoch: int) -> float:
+    """The value of a number or a schedule at an epoch.
+
+    >>> value_at(0.5, 10), value_at(Anneal(1.0, 0.0, last=20), 10)
+    (0.5, 0.5)
+    """
+    return strength.at(epoch) if isinstance(strength, Schedule) else strength
+
+
+def largest_of(strength: Strength) -> float:
+    """The largest value that a number or a schedule ever takes."""
+    return strength.largest if isinstance(strength, Schedule) else strength
 
 
 def require_strength(field: str, given: object, *, most: float = math.inf) -> None:

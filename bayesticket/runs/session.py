@@ -1,0 +1,144 @@
+"""A training session: from where a run stands to its end, or to where it is stopped, with checkpoints on the way."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bayesticket.errors import BayesticketError
+from bayesticket.files import new_directory, one_line
+from bayesticket.runs.checkpoint import checkpoint_of
+from bayesticket.runs.directory import RunDirectory
+from bayesticket.runs.interrupt import Interrupted, deferred_interrupt
+from bayesticket.runs.loop import NonFiniteLoss, Training
+from bayesticket.runs.prepare import described_hooks
+from bayesticket.runs.progress import Progress, Requests, reporting
+from bayesticket.runs.run import Run
+from bayesticket.runs.stopping import StopFunction, says_stop
+
+log = logging.getLogger("bayesticket")
+
+
+class NotSaved(BayesticketError):
+    """The run was trained but could not be saved, as when the disk is full; `run` holds it."""
+
+    def __init__(self, message: str, run: Run):
+        super().__init__(message)
+        self.run = run
+
+
+class Session:
+    """Trains a run to its end, with checkpoints in a directory, and leaves a state to resume from when interrupted."""
+
+    def __init__(
+        self,
+        training: Training,
+        directory: RunDirectory | None,
+        checkpoint_every: int,
+        stop_when: StopFunction | None = None,
+    ):
+        self.training, self.directory, self.checkpoint_every = training, directory, checkpoint_every
+        self.stop_when, self.warned = stop_when, False
+
+    def run_to_end(self, progress: bool | Progress | None, stop: Callable[[], bool] | None) -> Run:
+        """Trains until the run is over; raises `Interrupted`, `NonFiniteLoss` or `NotSaved`, each with the run."""
+        training = self.training
+        with deferred_interrupt() as interrupted:
+            requests = Requests(interrupted)
+            try:
+                with reporting(progress, training.config, training.epoch, requests) as report:
+                    self._take_epochs(report, stop, requests)
+            except NonFiniteLoss as error:
+                error.run = training.as_run("failed")
+                try:
+                    self._save(error.run)
+                except NotSaved as unsaved:
+                    log.warning("%s", unsaved)
+                raise
+            status = "finished" if training.epoch == training.config.epochs else "stopped"
+            run = training.as_run(status, cut_short=not training.is_over())
+            self._save(run)
+            if requests.error is not None:
+                raise self._noted(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
+            if interrupted.is_set():
+                raise Interrupted(f"interrupted after the last epoch, {run.epoch:,}: the run is complete", run)
+            return run
+
+    def _take_epochs(self, report: Progress, stop: Callable[[], bool] | None, requests: Requests) -> None:
+        training = self.training
+        started = time.perf_counter() - training.seconds
+        self._ask(requests)  # the last record of a run that goes on
+        while not (training.is_over() or requests.stop):
+            training.take_epoch()
+            training.seconds = time.perf_counter() - started
+            if training.records and training.records[-1]["epoch"] == training.epoch - 1:
+                report(training.epoch - 1, training.records[-1])
+                self._ask(requests)
+            if stop is not None and stop():
+                requests.interrupted.set()
+            if (requests.interrupted.is_set() or requests.error is not None) and not training.is_over():
+                self._raise_interrupted(requests)
+            if self.directory is not None and training.epoch % self.checkpoint_every == 0:
+                self._try_checkpoint(self.directory)
+        if self.directory is not None and not training.is_over():
+            self._try_checkpoint(self.directory)  # without the record below, which an uninterrupted run does not make
+        if training.records[-1]["epoch"] != training.epoch:
+            training.record()
+        report(training.epoch, training.records[-1])
+
+    def _ask(self, requests: Requests) -> None:
+        """Asks the function to stop by about the last record; a mistake in it keeps the run, as one in `progress`."""
+        if self.stop_when is None or not self.training.records:
+            return
+        try:
+            requests.stop |= says_stop(self.stop_when, self.training.records[-1])
+        except Exception as error:
+            requests.error = error
+
+    def _try_checkpoint(self, directory: RunDirectory) -> None:
+        """Writes a checkpoint; a disk that is full for now is no reason to stop training."""
+        tensors, note = checkpoint_of(self.training)
+        try:
+            directory.write_checkpoint(tensors, note)
+        except BayesticketError as error:
+            if not self.warned:
+                log.warning("%s; training goes on, and the next checkpoint is tried in its turn", error)
+            self.warned = True
+
+    def _raise_interrupted(self, requests: Requests) -> None:
+        interrupted = self._interrupted()
+        if requests.error is not None and not requests.interrupted.is_set():
+            raise self._noted(requests.error, str(interrupted))
+        raise interrupted
+
+    def _noted(self, error: Exception, note: str) -> Exception:
+        error.add_note(f"bayesticket: {note}")
+        return error
+
+    def _interrupted(self) -> Interrupted:
+        training = self.training
+        run, said = training.as_run("interrupted"), f"interrupted after epoch {training.epoch:,}"
+        directory = self.directory
+        try:
+            if directory is None:
+                directory = RunDirectory(new_directory(Path("interrupted"), training.id))
+                directory.begin(training.as_run("running").header(), training.tensors)
+            directory.write_checkpoint(*checkpoint_of(training))
+            directory.write_header(run.header())
+        except (BayesticketError, OSError) as error:
+            return Interrupted(
+                f"{said}; its state could not be kept ({one_line(error)}), only `run` of this error", run
+            )
+        if described_hooks(training.description):
+            return Interrupted(f"{said}; continue with the same call and store={str(directory)!r}", run)
+        return Interrupted(f"{said}; continue with bayesticket.resume({str(directory)!r})", run, directory.path)
+
+    def _save(self, run: Run) -> None:
+        if self.directory is None:
+            return
+        try:
+            self.directory.save(run.header(), run.tensors, run.curves, run.weights)
+            if not run.cut_short:
+                self.directory.remove_checkpoint()
+        except (BayesticketError, OSError) as error:
+            raise NotSaved(f"{one_line(error)}; the trained run is kept as `run` of this error", run) from error
