@@ -27,8 +27,8 @@ def read_value(field: str, text: str, kind: object) -> object:
     if type(None) in kinds and text.strip().lower() == "none":
         return None
     if (written := _specification(kinds)) is not None:
-        if float in kinds and (number := _number(text)) is not None:
-            return number
+        if float in kinds and "(" not in text:
+            return _number(field, text, f"a number, or a {written.__name__.lower()} written as it prints")
         return _read_specification(field, text, written)
     one = next(each for each in kinds if each is not type(None))
     if get_origin(one) is Literal:
@@ -37,17 +37,14 @@ def read_value(field: str, text: str, kind: object) -> object:
         return text
     if one not in _PLAIN:
         return Path(text).expanduser() if one is Path else text
-    try:
-        return int(text) if one is int else float(text)
-    except ValueError:
-        raise refuse(field, text, _PLAIN[one]) from None
+    return _number(field, text, _PLAIN[one], int if one is int else float)
 
 
-def _number(text: str) -> float | None:
+def _number(field: str, text: str, accepted: str, kind: type[int] | type[float] = float) -> float:
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
-        return None
+        raise refuse(field, text, accepted) from None
 
 
 def read_values(field: str, texts: list[str], kind: object) -> object:
