@@ -1,6 +1,7 @@
 """`bayesticket sweep`: what `bt.sweep` is called with, from a TOML file, and a page about the runs."""
 
 import itertools
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,8 @@ def sweep(arguments: Sequence[str]) -> None:
         progress=True,
         **common,
     )
-    page = write_runs_page(runs, how.out or how.store / f"{asked.file.stem}.html", asked.file.stem, asked.text)
+    settings = [shlex.join(["bayesticket", "sweep", *arguments]), *asked.text.splitlines()]
+    page = write_runs_page(runs, how.out or how.store / f"{asked.file.stem}.html", asked.file.stem, settings)
     print(f"{runs!r}\n\nepoch of grokking\n{runs.grok_epochs()}\n")
     print(f"kept in {how.store}, curves in {page}")
 
@@ -142,7 +144,7 @@ def _read_grid(given: object, parameters: Sequence[Parameter]) -> Grid:
     return grid(**axes)
 
 
-def write_runs_page(runs: Runs, path: Path, title: str, settings: str) -> Path:
+def write_runs_page(runs: Runs, path: Path, title: str, settings: Sequence[str]) -> Path:
     """Writes a page about the runs of a sweep: when they grokked, their curves, and the settings; returns its path."""
     reached = runs.grok_epochs()
     rows = [
@@ -154,7 +156,7 @@ def write_runs_page(runs: Runs, path: Path, title: str, settings: str) -> Path:
     sections = [
         Section("Epoch of grokking", [], Table([*runs.axes, *(f"seed {seed}" for seed in runs.seeds)], rows)),
         *(Section(heading, [], part.plot()) for heading, part in _drawable(runs).items()),
-        Section("Settings", [], Table(["the file"], [[line] for line in settings.splitlines()], wordy=True)),
+        Section("Settings", [], Table(["command and file"], [[line] for line in settings], wordy=True)),
     ]
     return write_page(path, title, sections)
 

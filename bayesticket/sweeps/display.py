@@ -118,17 +118,15 @@ ShowJobs = Callable[[Sequence[Job]], Display]
 
 
 @contextlib.contextmanager
-def displaying(jobs: Sequence[Job], progress: bool | ShowJobs | None) -> Iterator[Display]:
+def displaying(jobs: Sequence[Job], progress: bool | None, own: ShowJobs | None = None) -> Iterator[Display]:
     """The display to use: with `progress` True bars, or lines without a terminal; False none; None bars or none.
 
-    A function of the jobs gives a display of its own.
+    `own` gives another display, whatever `progress` is.
     """
     on_terminal = sys.stderr.isatty()
     shown = on_terminal if progress is None else progress
-    if callable(progress):
-        display = progress(jobs)
-    else:
-        display = (Bars(jobs) if on_terminal else Lines(jobs)) if shown else Display(jobs)
+    usual = (Bars if on_terminal else Lines) if shown else Display
+    display = (own or usual)(jobs)
     try:
         yield display
     finally:

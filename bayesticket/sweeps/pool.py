@@ -22,13 +22,14 @@ def train_jobs(
     *,
     executor: Executor | None = None,
     workers: int | None = None,
-    progress: bool | ShowJobs | None = None,
+    progress: bool | None = None,
+    display: ShowJobs | None = None,
 ) -> dict[str, Outcome]:
     """Trains jobs, started in the given order, and returns the outcome of each; a failed job does not stop the others.
 
     By default they are trained in processes, each on one torch thread, and as many as there are cores. On Ctrl-C every
     run writes a checkpoint, then KeyboardInterrupt is raised. `progress` shows bars: True, False, or only on a terminal
-    (None); or it is a function of the jobs that gives another `Display`.
+    (None); `display` gives something else that shows it.
     """
     require_execution(executor, workers, progress)
     names = [job.name for job in jobs]
@@ -42,8 +43,8 @@ def train_jobs(
         backend = ProcessBackend(jobs, size, alive_file)
     else:
         backend = ExecutorBackend(executor, jobs, alive_file)
-    with held_alive_file(alive_file), displaying(jobs, progress) as display:
-        return Schedule(jobs, backend, display, alive_file).run()
+    with held_alive_file(alive_file), displaying(jobs, progress, display) as shown:
+        return Schedule(jobs, backend, shown, alive_file).run()
 
 
 def require_execution(executor: object, workers: object, progress: object) -> None:
@@ -57,7 +58,7 @@ def require_execution(executor: object, workers: object, progress: object) -> No
         raise refuse("workers", workers, "None with an executor, which has workers of its own")
     if workers is not None:
         require_integer("workers", workers, least=1)
-    if progress is not None and not isinstance(progress, bool) and not callable(progress):
+    if progress is not None and not isinstance(progress, bool):
         raise refuse("progress", progress, "True, False or None")
 
 

@@ -138,11 +138,12 @@ def train_missing(
     executor: Executor | None = None,
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
-    progress: bool | ShowJobs | None = None,
+    progress: bool | None = None,
+    display: ShowJobs | None = None,
 ) -> None:
     """Trains the configurations that are not complete in the store; one that occurs twice is trained once.
 
-    `progress` is that of `sweep`, or a function of the jobs that gives a `Display` for them.
+    `display` gives something else than bars to show how far the runs are, from the jobs that are to be trained.
     """
     _require_configs(configs, axes)
     require_execution(executor, workers, progress)
@@ -162,7 +163,9 @@ def train_missing(
             first.setdefault(key[:-1], jobs[place])
     _require_trainable(first.values())
     try:
-        outcomes = train_jobs(list(jobs.values()), executor=executor, workers=workers, progress=progress)
+        outcomes = train_jobs(
+            list(jobs.values()), executor=executor, workers=workers, progress=progress, display=display
+        )
     except KeyboardInterrupt:
         complete = {place for key, place in places.items() if is_complete(place, configs[key])}
         raise KeyboardInterrupt(

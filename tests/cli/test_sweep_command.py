@@ -60,6 +60,7 @@ def test_every_combination_is_trained_and_shown(tmp_path, monkeypatch, in_thread
     page = (tmp_path / "here" / "lrs.html").read_text()
     assert page.count("plotly-graph-div") == 2  # a figure for each prior, since one shows two axes
     assert "never" in page
+    assert "bayesticket sweep lrs.toml --store here --epochs 5" in page  # flags override what the file says
 
 
 @pytest.mark.parametrize(

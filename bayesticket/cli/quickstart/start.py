@@ -55,7 +55,7 @@ def quickstart(
     store = directory / "runs"
     _require_no_others(store, arms)
     try:
-        train_missing(configs, store, workers=workers, progress=live_curves)
+        train_missing(configs, store, workers=workers, display=live_curves)
     except KeyboardInterrupt:
         print(f"Stopped; what was trained is in {directory}. To continue, run the same command again.", flush=True)
         raise SystemExit(130) from None
