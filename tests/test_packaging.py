@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bayesticket.paper import NAMES
+from bayesticket.paper.results import SHIPPED
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OWN = {"bayesticket"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
@@ -78,6 +81,14 @@ def test_the_source_archive_has_all_that_stands_at_the_top():
     assert all((ROOT / path).exists() for path in included)
     tracked = {"bayesticket", "tests", "docs", "examples", "tools", "constraints.txt", "Makefile", "LICENSE"}
     assert included >= tracked | {path.name for path in [*ROOT.glob("*.md"), *ROOT.glob("*.cff")]}
+
+
+def test_the_wheel_has_the_results_of_every_figure():
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["bayesticket"]}
+    assert SHIPPED.is_relative_to(ROOT / "bayesticket")
+    files = sorted(path.name for path in SHIPPED.iterdir())
+    assert files == sorted(f"{name}.{kind}" for name in NAMES for kind in ("json", "parquet"))
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 6_000_000
 
 
 def test_the_citation_has_what_its_format_asks_for():

@@ -157,11 +157,11 @@ def report(arguments: Sequence[str]) -> None:
     from bayesticket.cli.options import read_options
     from bayesticket.paper.report import write_report
 
-    def command(results: Path = Path("docs/results"), out: Path = Path("report.html")) -> None:
+    def command(results: Path | None = None, out: Path = Path("report.html")) -> None:
         """Puts the results of all figures on one page, without training.
 
         Args:
-            results: Directory with the data of the figures, as `reproduce` writes it.
+            results: Directory with results, as `reproduce` writes them; by default those that come with the library.
             out: The page.
         """
         print(write_report(results, out).resolve())

@@ -17,21 +17,24 @@ from bayesticket.figures.measures import (
     plot_structure,
     write_families,
 )
-from bayesticket.figures.page import Section, Table, write_page
+from bayesticket.figures.page import Cell, Notes, Section, Table, write_page
 from bayesticket.figures.pictures import side_by_side, write_picture
 from bayesticket.figures.runs import plot_run, plot_runs
-from bayesticket.figures.style import ACCURACY, INK, KL, MASS, PALETTE, TEMPLATE, Look, Panel, look
+from bayesticket.figures.style import ACCURACY, GREY, INK, KL, MASS, PALETTE, TEMPLATE, Look, Panel, look, shades
 
 __all__ = [
     "ACCURACY",
     "FAMILIES",
+    "GREY",
     "INK",
     "KL",
     "MASS",
     "PALETTE",
     "TEMPLATE",
+    "Cell",
     "Family",
     "Look",
+    "Notes",
     "Panel",
     "Section",
     "Table",
@@ -48,6 +51,7 @@ __all__ = [
     "plot_run",
     "plot_runs",
     "plot_structure",
+    "shades",
     "side_by_side",
     "stacked",
     "write_families",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import plotly.graph_objects as go
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
@@ -18,6 +19,8 @@ INK, GRID = "#222222", "#E4E4E4"
 TRAIN, TEST, UNSEEN = VERMILION, BLUE, ORANGE
 SHADES = ((0.0, "#F4F8FB"), (0.5, "#7FB8D8"), (1.0, "#00476F"))
 """The colours of attention weights, from 0 to the largest."""
+BLUES = ("#A8D4EE", BLUE, "#00264D")
+"""The colours between which `shades` interpolates."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 _AXIS = {
     "gridcolor": GRID,
@@ -71,6 +74,18 @@ MASS = Panel("attention on the informative positions", span=(-0.03, 1.03))
 KL = Panel("divergence of attention from the oracle, in nats", log=True)
 LOSS = Panel("loss", log=True)
 SIZES = Panel("norm of the MLP, gradient in the attention", log=True)
+
+
+def shades(n: int) -> list[str]:
+    """`n` colours of one hue from light to dark blue, for arms in an order; of ten, neighbours can be told apart.
+
+    >>> shades(3), shades(1)
+    (['#A8D4EE', '#0072B2', '#00264D'], ['#0072B2'])
+    """
+    ends = [[int(colour[place : place + 2], 16) for colour in BLUES] for place in (1, 3, 5)]
+    at = np.linspace(0, len(BLUES) - 1, n) if n > 1 else [1] * n
+    channels = [np.interp(at, range(len(BLUES)), each).round().astype(int) for each in ends]
+    return [f"#{red:02X}{green:02X}{blue:02X}" for red, green, blue in zip(*channels, strict=True)]
 
 
 def transparent(colour: str, opacity: float) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, log_rank_p
+from bayesticket.analysis import Times
 from bayesticket.attention import Permuted
 from bayesticket.interventions import FrozenAttention, GradientNoise, Intervention, KLPrior
 from bayesticket.paper.figure import (
@@ -19,7 +19,20 @@ from bayesticket.paper.figure import (
     baseline,
     with_prior,
 )
-from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
+from bayesticket.paper.times import (
+    BANDS,
+    DOTS,
+    EARLIER,
+    SIGNIFICANT,
+    compared,
+    earlier,
+    plot_accuracy,
+    plot_times,
+    share,
+    shares,
+    times_of,
+)
+from bayesticket.paper.words import so_many
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Runs
 
@@ -77,40 +90,47 @@ def _structure(times: Mapping[str, Times]) -> Claim:
         if "not reproduced" in verdicts
         else "undecided"
     )
-    said = [f"{name}: {share(times[name])}, log-rank p = {log_rank_p(oracle, times[name]):.2g}" for name in LIVE]
     return Claim(
         "It is the structure that ends the plateau, not any live gradient.",
-        "The prior toward the oracle groks earlier than each of the controls that give attention another live "
-        f"gradient, log-rank p < {SIGNIFICANT:g}: reproduced; later than one of them: not reproduced; else undecided.",
-        f"Oracle: {share(oracle)}. " + "; ".join(said) + f". Without a prior: {share(times[NONE])}.",
+        (
+            "The prior toward the oracle is compared with each control that gives attention another live gradient, by "
+            f"log-rank tests. Earlier than all of them with p < {SIGNIFICANT:g} is reproduced, later than one of them "
+            "is not reproduced, and all else is undecided.",
+        ),
+        "\n".join([shares(times, (ORACLE, NONE, *LIVE)), *(compared(times, ORACLE, name) for name in LIVE)]),
         decided,
         "a control",
+        arms=(ORACLE, NONE, *LIVE),
     )
 
 
 def _frozen(times: Mapping[str, Times]) -> Claim:
-    uniform, oracle = (times[name] for name in FROZEN)
+    uniform, oracle = FROZEN
     return Claim(
         "Where attention points decides, and no gradient is needed: frozen at the oracle it groks, frozen uniform not.",
-        "Attention frozen at the oracle groks earlier than attention frozen uniform, log-rank "
-        f"p < {SIGNIFICANT:g}: reproduced; later: not reproduced; else undecided.",
-        f"Oracle: {share(oracle)}; uniform: {share(uniform)}; p = {log_rank_p(oracle, uniform):.2g}.",
-        earlier(oracle, uniform),
+        ("Attention frozen at the oracle groks earlier than attention frozen uniform.", EARLIER),
+        f"{shares(times, (oracle, uniform))}\n{compared(times, oracle, uniform)}",
+        earlier(times[oracle], times[uniform]),
         "a control",
+        arms=(oracle, uniform),
     )
 
 
 def _sgd(runs: Runs, times: Mapping[str, Times]) -> Claim:
     memorised = {arm: int(epochs.notna().sum()) for arm, epochs in runs.memorised_epochs(THRESHOLD).iterrows()}
-    tuned = memorised[SGD_NONE] == len(runs.seeds)
-    said = [f"{name}: {share(times[name])}, memorised in {memorised[name]}" for name in (SGD_NONE, SGD_ORACLE)]
+    n, both = len(runs.seeds), (SGD_ORACLE, SGD_NONE)
+    said = [f"{name}: {share(times[name])}; {so_many(memorised[name], n)} memorised." for name in both]
     return Claim(
         "The prior acts by its structure and not through Adam's scaling: it does under SGD too.",
-        f"Under SGD the runs with the prior grok earlier than those without, log-rank p < {SIGNIFICANT:g}: reproduced; "
-        "later: not reproduced; else, or if not all runs without the prior memorise, undecided.",
-        "; ".join(said) + f"; p = {log_rank_p(times[SGD_ORACLE], times[SGD_NONE]):.2g}.",
-        earlier(times[SGD_ORACLE], times[SGD_NONE]) if tuned else "undecided",
+        (
+            "Under SGD the runs with the prior grok earlier than those without. Undecided too if not all runs without "
+            "the prior memorise.",
+            EARLIER,
+        ),
+        "\n".join([*said, compared(times, *both)]),
+        earlier(times[SGD_ORACLE], times[SGD_NONE]) if memorised[SGD_NONE] == n else "undecided",
         "a control",
+        arms=both,
     )
 
 

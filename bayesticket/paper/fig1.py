@@ -18,11 +18,11 @@ from bayesticket.paper.figure import (
     Curves,
     PaperFigure,
     Scale,
-    across,
     baseline,
     curves_of,
     verdict_of_share,
 )
+from bayesticket.paper.words import across, sentences, so_many, when
 from bayesticket.runs import TrainConfig, first_epoch, settled_epoch
 from bayesticket.sweeps import Runs
 
@@ -70,14 +70,22 @@ def _condenses(name: str, tables: Sequence[Curves]) -> Claim:
     risen = [first_epoch(curves["test_accuracy"] >= 0.5) for curves in tables]
     rose = [(first, then) for first, then in zip(condensed, risen, strict=True) if then is not None]
     before = [then - first for first, then in rose if first is not None and first < then]
+    first_in = so_many(len(before), len(rose), which="that reached 50%")
+    earlier = f", {across(before)} epochs earlier" if before else ""
     return Claim(
         f"Attention condenses before test accuracy rises ({name}).",
-        f"The divergence from the oracle falls to {CONDENSED:.0%} of its first value, and stays below, before test "
-        f"accuracy reaches 50%; of the runs that reach it. {SHARES}",
-        f"{len(rose)} of {len(risen)} runs reached 50%, {_at(risen)}; "
-        f"{sum(epoch is not None for epoch in condensed)} condensed, {_at(condensed)}; {len(before)} condensed before "
-        "their accuracy rose" + (f", {across(before)} epochs earlier." if before else "."),
+        (
+            f"The divergence from the oracle falls to {CONDENSED:.0%} of its first value, and stays below, before test "
+            "accuracy reaches 50%. Counted are the runs that reach it.",
+            SHARES,
+        ),
+        sentences(
+            f"test accuracy reached 50% {when(risen)}",
+            f"attention condensed for good {when(condensed)}",
+            f"it did so before test accuracy rose in {first_in}{earlier}" if rose else "",
+        ),
         verdict_of_share(len(before), len(rose)),
+        arms=(name,),
     )
 
 
@@ -85,25 +93,44 @@ def _waits(name: str, tables: Sequence[Curves]) -> Claim:
     condensed = [(curves, epoch) for curves in tables if (epoch := _condensed(curves)) is not None]
     accuracies = [float(curves["test_accuracy"].loc[epoch]) for curves, epoch in condensed]
     at_chance = sum(accuracy < CHANCE for accuracy in accuracies)
+    below = so_many(at_chance, len(accuracies), which="where it fell so far")
+    fell = f"the divergence fell to {CONDENSED:.0%} of its first value for good"
     return Claim(
         f"Test accuracy stays near chance until the divergence is small ({name}).",
-        f"When the divergence has fallen to {CONDENSED:.0%} of its first value for good, test accuracy is below "
-        f"{CHANCE:.0%}; of the runs where it falls so far. {SHARES}",
-        f"Below in {at_chance} of {len(accuracies)} runs; test accuracy then {across(accuracies, '.1%')}.",
+        (
+            f"When the divergence has fallen to {CONDENSED:.0%} of its first value for good, test accuracy is below "
+            f"{CHANCE:.0%}. Counted are the runs where it falls so far.",
+            SHARES,
+        ),
+        sentences(
+            f"{fell} in {so_many(len(accuracies), len(tables))}",
+            f"test accuracy was then {across(accuracies, '.1%')}" if accuracies else "",
+            f"it was below {CHANCE:.0%} in {below}" if accuracies else "",
+        ),
         verdict_of_share(at_chance, len(accuracies)),
+        arms=(name,),
     )
 
 
 def _collapses(name: str, tables: Sequence[Curves]) -> Claim:
     known = [ratios for curves in tables if (ratios := _spike(curves)) is not None]
     fell = [ratios for ratios in known if min(ratios) >= COLLAPSED]
+    as_claimed = so_many(len(fell), len(known), which="that memorised")
+    rises, falls = (across([ratios[place] for ratios in known]) for place in (0, 1))
     return Claim(
         f"The attention's gradient spikes while memorising, then collapses ({name}).",
-        f"Its peak before memorising is at least {COLLAPSED:g} times its first value, and {COLLAPSED:g} times its "
-        f"median from there until grokking (or the end); of the runs that memorise before that. {SHARES}",
-        f"In {len(fell)} of {len(known)} runs; peak over first value {across([rise for rise, _ in known])}, over later "
-        f"median {across([fall for _, fall in known])}.",
+        (
+            f"Its peak before memorising is at least {COLLAPSED:g} times its first value, and {COLLAPSED:g} times its "
+            "median from there until grokking, or the end. Counted are the runs that memorise before that.",
+            SHARES,
+        ),
+        sentences(
+            f"{so_many(len(known), len(tables))} memorised before they grokked or ended",
+            f"the gradient spiked and collapsed in {as_claimed}" if known else "",
+            f"the peak was {rises} times the first value, and {falls} times the later median" if known else "",
+        ),
         verdict_of_share(len(fell), len(known)),
+        arms=(name,),
     )
 
 
@@ -126,20 +153,23 @@ def _times(number: float, other: float) -> float:
 def _rises(name: str, tables: Sequence[Curves]) -> Claim:
     phases = [find_phases(pd.DataFrame(curves)) for curves in tables]
     grokked = [each for each in phases if each.grokked is not None]
-    risen = [each for each in grokked if each.resurgence is not None]
+    risen = [each.resurgence for each in grokked]
+    n_risen = sum(epoch is not None for epoch in risen)
     return Claim(
         f"Before grokking the gradient rises again and attention moves to the oracle, phase 3 ({name}).",
-        "The rule of bayesticket.phases finds a resurgence: the smoothed gradient doubles from its least, and the "
-        f"divergence is half of what it was when memorised; of the runs that grok. {SHARES}",
-        f"{len(grokked)} of {len(phases)} runs grokked; resurgence in {len(risen)} of them, "
-        f"{_at([each.resurgence for each in risen])}.",
-        verdict_of_share(len(risen), len(grokked)),
+        (
+            "The rule of bayesticket.analysis.find_phases finds a resurgence: the smoothed gradient doubles from its "
+            "least value, and the divergence is half of what it was when the run memorised. Counted are the runs that "
+            "grok.",
+            SHARES,
+        ),
+        sentences(
+            f"{so_many(len(grokked), len(phases))} grokked",
+            f"there was a resurgence {when(risen, 'that grokked')}" if grokked else "",
+        ),
+        verdict_of_share(n_risen, len(grokked)),
+        arms=(name,),
     )
-
-
-def _at(epochs: Sequence[float | None]) -> str:
-    known = [epoch for epoch in epochs if epoch is not None]
-    return f"at epoch {across(known)}" if known else "at no epoch"
 
 
 FIGURE = PaperFigure(

@@ -17,7 +17,6 @@ from bayesticket.paper.figure import (
     PaperFigure,
     Scale,
     Verdict,
-    across,
     arm,
     arm_names,
     baseline,
@@ -25,6 +24,7 @@ from bayesticket.paper.figure import (
     verdict_of_share,
     with_prior,
 )
+from bayesticket.paper.words import across, sentences, so_many
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
 
@@ -147,7 +147,7 @@ def judge(runs: Runs) -> list[Claim]:
         ),
         _count(
             runs,
-            "Norm control alone does not: without a prior toward the oracle it does not generalise perfectly.",
+            "Norm control alone, without a prior toward the oracle, does not generalise perfectly.",
             f"Test accuracy never reaches {THRESHOLD:.0%}",
             [name_of(norm, "no prior") for norm in controlled],
             lambda best: best < THRESHOLD,
@@ -161,18 +161,24 @@ def _best(runs: Runs, name: str) -> list[float]:
     return [float(curves["test_accuracy"].max()) for curves in curves_of(runs, name).values()]
 
 
+EACH_ARM = (
+    "Each arm is judged by itself. Where their verdicts differ, the claim is partly reproduced, and where one is "
+    "undecided, it is undecided."
+)
+"""The rule of `_together`, in words."""
+
+
 def _count(
     runs: Runs, said: str, rule: str, names: list[str], holds: Callable[[float], bool], by: str = "the paper"
 ) -> Claim:
     best = {name: _best(runs, name) for name in names}
     counts = {name: sum(map(holds, values)) for name, values in best.items()}
     verdicts: set[Verdict] = {verdict_of_share(counts[name], len(values)) for name, values in best.items()}
-    together = SHARES if len(names) == 1 else f"{SHARES} Where {', '.join(names)} differ in that, partly."
-    measured = "; ".join(
-        f"{name}: {counts[name]} of {len(values)} runs, best test accuracy {across(values, '.1%')}"
+    measured = (
+        f"{name}: this holds in {so_many(counts[name], len(values))}; best test accuracy {across(values, '.1%')}."
         for name, values in best.items()
     )
-    return Claim(said, f"{rule}, run by run. {together}", f"{measured}.", _together(verdicts), by)
+    return Claim(said, (f"{rule}.", SHARES, EACH_ARM), "\n".join(measured), _together(verdicts), by, arms=names)
 
 
 def _together(verdicts: set[Verdict]) -> Verdict:
@@ -182,30 +188,47 @@ def _together(verdicts: set[Verdict]) -> Verdict:
 
 
 def _without_their_norms(runs: Runs) -> Claim:
-    free, held = (_best(runs, name_of(norm, "oracle")) for norm in ("norm matching", QK))
+    names = [name_of(norm, "oracle") for norm in ("norm matching", QK)]
+    free, held = (_best(runs, name) for name in names)
     pairs = [kept >= THRESHOLD for best, kept in zip(free, held, strict=True) if best >= THRESHOLD]
+    reached = f"{THRESHOLD:.0%} was reached"
     return Claim(
-        "What the oracle does, it does not do through the norms of W_Q and W_K: held small, it generalises too.",
-        f"Of the seeds that reach {THRESHOLD:.0%} with norm matching and the oracle, those that reach it with the QK "
-        f"penalty as well. {SHARES}",
-        f"{sum(pairs)} of {len(pairs)} seeds; best test accuracy {across(free, '.1%')} without the penalty, "
-        f"{across(held, '.1%')} with it.",
+        "The oracle does not act through the norms of W_Q and W_K: with these held small, it generalises too.",
+        (
+            f"A seed reaches {THRESHOLD:.0%} test accuracy with the QK penalty. Counted are the seeds that reach it "
+            "with norm matching and the oracle alone.",
+            SHARES,
+        ),
+        sentences(
+            f"without the penalty {reached} with {so_many(len(pairs), len(free), 'seed')}",
+            f"with the penalty it was reached with {so_many(sum(pairs), len(pairs), 'seed', 'of these')}" * bool(pairs),
+            f"best test accuracy is {across(free, '.1%')} without the penalty, {across(held, '.1%')} with it",
+        ),
         verdict_of_share(sum(pairs), len(pairs)),
         "a control",
+        arms=names,
     )
 
 
 def _improves(runs: Runs) -> Claim:
-    with_it, without = (_best(runs, name_of("none", prior)) for prior in ("oracle", "no prior"))
+    names = [name_of("none", prior) for prior in ("oracle", "no prior")]
+    with_it, without = (_best(runs, name) for name in names)
     improved = sum(best > other for best, other in zip(with_it, without, strict=True))
     partial = sum(other < best < THRESHOLD for best, other in zip(with_it, without, strict=True))
     return Claim(
         "The oracle without norm control improves, but does not generalise fully.",
-        "The best test accuracy of a run is above that of the same seed without a prior, and below "
-        f"{THRESHOLD:.0%}. {SHARES}",
-        f"Above without a prior in {improved} of {len(with_it)} runs, and below {THRESHOLD:.0%} as well in {partial}: "
-        f"{across(with_it, '.1%')} with the oracle, {across(without, '.1%')} without.",
+        (
+            "The best test accuracy of a run is above that of the same seed without a prior, and below "
+            f"{THRESHOLD:.0%}.",
+            SHARES,
+        ),
+        sentences(
+            f"best test accuracy is {across(with_it, '.1%')} with the oracle, {across(without, '.1%')} without a prior",
+            f"it is above that of the same seed without a prior in {so_many(improved, len(with_it))}",
+            f"it is also below {THRESHOLD:.0%} in {so_many(partial, len(with_it))}",
+        ),
         verdict_of_share(partial, len(with_it)),
+        arms=names,
     )
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Estimate, PowerLaw, log_rank_p, median_time, power_law
+from bayesticket.analysis import Estimate, PowerLaw, Times, log_rank_p, power_law
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
+from bayesticket.figures import ACCURACY, GREY, PALETTE, TEMPLATE, add_band, finish_arms, shades, stacked
 from bayesticket.interventions import KLPrior
 from bayesticket.paper.figure import (
     LAYOUTS,
@@ -24,7 +25,8 @@ from bayesticket.paper.figure import (
     baseline,
     with_prior,
 )
-from bayesticket.paper.times import SIGNIFICANT, earlier
+from bayesticket.paper.times import EARLIER, earlier, share
+from bayesticket.paper.words import sentences, so_many
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Runs
 
@@ -65,24 +67,13 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
 def _accuracies(runs: Runs) -> go.Figure:
     panels = [replace(ACCURACY, title=f"test accuracy, {layout}") for layout in LAYOUTS]
     figure = stacked(panels, panel_height=220)
+    colours = dict(zip((0.0, *STRENGTHS), (GREY, *shades(len(STRENGTHS))), strict=True))
     for panel, layout in enumerate(LAYOUTS, 1):
-        for place, strength in enumerate((0.0, *STRENGTHS)):
-            label = f"{strength:g}" if strength else "none"
-            add_band(
-                figure, runs, strength_arm(layout, strength), "test_accuracy",
-                panel=panel, colour=_shade(place), name=label,
-            )  # fmt: skip
+        for strength, colour in colours.items():
+            name, label = strength_arm(layout, strength), f"{strength:g}" if strength else "none"
+            add_band(figure, runs, name, "test_accuracy", panel=panel, colour=colour, name=label)
     finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return figure
-
-
-def _shade(place: int) -> str:
-    """From grey, for no prior, through light to dark blue."""
-    if place == 0:
-        return PALETTE[6]
-    share = (place - 1) / (len(STRENGTHS) - 1)
-    low, high = (0xF0, 0xA0, 0x30), (0x10, 0x30, 0x90)
-    return "#" + "".join(f"{round(a + share * (b - a)):02X}" for a, b in zip(low, high, strict=True))
 
 
 def _law(runs: Runs) -> go.Figure:
@@ -126,15 +117,16 @@ def judge_at(runs: Runs, threshold: float) -> list[Claim]:
 
 
 def _earlier(runs: Runs, layout: str, threshold: float) -> Claim:
-    times = {strength: runs.times(strength_arm(layout, strength), threshold) for strength in (0.0, *STRENGTHS)}
+    names = {strength: strength_arm(layout, strength) for strength in (0.0, *STRENGTHS)}
+    times = {strength: runs.times(name, threshold) for strength, name in names.items()}
     weak, strong = times[STRENGTHS[0]], times[STRENGTHS[-1]]
-    medians = [f"{strength:g}: {median_time(each)}" for strength, each in times.items()]
+    medians = [f"Strength {strength:g}: {share(each)}." for strength, each in times.items() if strength]
     return Claim(
         f"A stronger prior groks earlier ({layout}).",
-        f"Log-rank between the weakest ({STRENGTHS[0]:g}) and the strongest ({STRENGTHS[-1]:g}): the stronger earlier "
-        f"with p < {SIGNIFICANT:g}, reproduced; the weaker, not reproduced; neither, undecided.",
-        f"p = {log_rank_p(weak, strong):.2g}. Median by strength: " + "; ".join(medians) + ".",
+        (f"The strongest prior ({STRENGTHS[-1]:g}) groks earlier than the weakest ({STRENGTHS[0]:g}).", EARLIER),
+        "\n".join([f"Log-rank p = {log_rank_p(weak, strong):.2g}.", f"No prior: {share(times[0.0])}.", *medians]),
         earlier(strong, weak),
+        arms=tuple(names.values()),
     )
 
 
@@ -144,9 +136,15 @@ def _fit(runs: Runs, layout: str, threshold: float) -> PowerLaw | None:
 
 
 def _law_of(runs: Runs, layout: str, threshold: float, *, floor: bool) -> PowerLaw | None:
-    times = [runs.times(strength_arm(layout, strength), threshold) for strength in STRENGTHS]
+    times = (runs.times(strength_arm(layout, strength), threshold) for strength in STRENGTHS)
+    return _fitted(tuple((tuple(each.epochs.tolist()), tuple(each.reached.tolist())) for each in times), floor=floor)
+
+
+@lru_cache(maxsize=64)
+def _fitted(times: tuple[tuple[tuple[float, ...], tuple[bool, ...]], ...], *, floor: bool) -> PowerLaw | None:
+    """The law of these epochs, fitted once: a page both draws it and judges it."""
     with suppress(BayesticketError):  # too few grokked, or for a floor the times do not fall with strength
-        return power_law(STRENGTHS, times, floor=floor)
+        return power_law(STRENGTHS, [Times(np.array(epochs), np.array(did)) for epochs, did in times], floor=floor)
     return None
 
 
@@ -154,11 +152,25 @@ def _linear(runs: Runs, layout: str, threshold: float) -> Claim:
     law, slope = _fit(runs, layout, threshold), _law_of(runs, layout, threshold, floor=False)
     return Claim(
         f"The grokking time is linear in 1/strength, down to a floor ({layout}).",
-        "T = floor + c · strength⁻ᵇ by maximum likelihood, runs that never grok censored; without a floor where none "
-        "can be fitted. The 95% interval of the exponent b lacks 1: not reproduced; holds 1 and not 0: reproduced; "
-        "else undecided.",
-        f"{law or 'too few runs grokked'}; the log-log slope, without a floor: {slope.exponent if slope else 'none'}.",
+        (
+            "T = floor + c · strength⁻ᵇ is fitted by maximum likelihood, with runs that never grok censored, and "
+            "without a floor where none can be fitted. If the 95% interval of b does not contain 1, the claim is not "
+            "reproduced. If it contains 1 and not 0, it is reproduced. All else is undecided.",
+        ),
+        _in_words(law, slope),
         linear(law.exponent) if law else "undecided",
+        arms=tuple(strength_arm(layout, strength) for strength in STRENGTHS),
+    )
+
+
+def _in_words(law: PowerLaw | None, slope: PowerLaw | None) -> str:
+    if law is None:
+        return "Too few runs grokked to fit a law."
+    floor = "no floor can be fitted" if law.floor is None else f"the floor is {law.floor}"
+    return sentences(
+        f"the exponent b is {law.exponent}, and {floor}",
+        f"{so_many(law.n_censored, law.n)} never grokked",
+        "" if slope is None else f"the log-log slope, without a floor, is {slope.exponent}",
     )
 
 

@@ -8,7 +8,6 @@ import plotly.graph_objects as go
 from bayesticket.analysis import (
     Times,
     find_ticket,
-    log_rank_p,
     random_ticket,
     ratio_of_medians,
     same_norm,
@@ -27,7 +26,18 @@ from bayesticket.paper.figure import (
     at_both_thresholds,
     baseline,
 )
-from bayesticket.paper.times import BANDS, DOTS, SIGNIFICANT, earlier, plot_accuracy, plot_times, share, times_of
+from bayesticket.paper.times import (
+    BANDS,
+    DOTS,
+    EARLIER,
+    SIGNIFICANT,
+    compared,
+    earlier,
+    plot_accuracy,
+    plot_times,
+    shares,
+    times_of,
+)
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
 
@@ -96,6 +106,18 @@ def judge_at(runs: Runs, threshold: float) -> list[Claim]:
     ]  # fmt: skip
 
 
+MATCHING = (
+    f"Two arms match if the 95% interval of the ratio of their median grokking times ends below {MATCHES:g}, with five "
+    "seeds or more."
+)
+DECIDED_BY_MATCH = (
+    f"If they match, or the Bayesian ticket is earlier by a log-rank test with p < {SIGNIFICANT:g}, the claim is "
+    "reproduced. If it is later by that test, the claim is partly reproduced where they match, and else not "
+    "reproduced. All else is undecided."
+)
+"""The rules of `_matches`, in words."""
+
+
 def _matches(said: str, times: Mapping[str, Times], other: str) -> Claim:
     ratio = ratio_of_medians(times[BAYES], times[other])
     surely = min(len(times[BAYES]), len(times[other])) >= 5 and ratio.high is not None and ratio.high <= MATCHES
@@ -103,11 +125,10 @@ def _matches(said: str, times: Mapping[str, Times], other: str) -> Claim:
     decided: Verdict = by_rank if not surely else "partly" if by_rank == "not reproduced" else "reproduced"
     return Claim(
         said,
-        f"“{BAYES}” against “{other}”. It matches where the 95% interval of the ratio of median grokking times ends "
-        f"below {MATCHES:g} (with five seeds or more). Matches, or earlier by a log-rank test (p < {SIGNIFICANT:g}): "
-        "reproduced; later by that test: not reproduced, or partly if it matches all the same; else undecided.",
-        _against(times, BAYES, other) + f" Ratio of medians {ratio}.",
+        (f"{MATCHING} {DECIDED_BY_MATCH}",),
+        f"{_against(times, BAYES, other)} The ratio of medians is {ratio}.",
         decided,
+        arms=(BAYES, other),
     )
 
 
@@ -117,32 +138,30 @@ def _dominates(times: Mapping[str, Times]) -> Claim:
     decided: Verdict = between if (helps, routing) == ("reproduced", "reproduced") else "undecided"
     if helps == "not reproduced" or (helps == "reproduced" and routing == "not reproduced"):
         decided = "not reproduced"
-    parts = (LOTTERY, ROUTING, REPRESENTATION)
+    arms = (LOTTERY, ROUTING, REPRESENTATION, DENSE)
+    pairs = ((LOTTERY, DENSE), (ROUTING, DENSE), (REPRESENTATION, DENSE), (ROUTING, REPRESENTATION))
     return Claim(
         "The ticket is dominated by its routing half.",
-        f"By log-rank tests, p < {SIGNIFICANT:g} each: the whole ticket groks earlier than the dense model, the "
-        "routing half alone does too, and earlier than the representation half alone: reproduced. The whole ticket or "
-        "the routing half groks later than the dense model, or the routing half later than the other: not reproduced. "
-        "Else undecided: a ticket that does not help has no half that does.",
-        " ".join(_against(times, name, DENSE) for name in parts) + " " + _against(times, ROUTING, REPRESENTATION),
+        (
+            f"By log-rank tests, p < {SIGNIFICANT:g} each. Reproduced: the whole ticket groks earlier than the dense "
+            "model, the routing half alone does too, and it is earlier than the representation half alone. Not "
+            "reproduced: the whole ticket or the routing half groks later than the dense model, or the routing half "
+            "later than the other. All else is undecided: a ticket that does not help has no half that does.",
+        ),
+        "\n".join([shares(times, arms), *(compared(times, *pair) for pair in pairs)]),
         decided,
+        arms=arms,
     )
 
 
 def _beats(said: str, times: Mapping[str, Times], first: str, second: str, by: str = "a control") -> Claim:
     return Claim(
-        said,
-        f"“{first}” against “{second}”: earlier by a log-rank test, p < {SIGNIFICANT:g}: reproduced; later: not "
-        "reproduced; else undecided.",
-        _against(times, first, second),
-        earlier(times[first], times[second]),
-        by,
+        said, (EARLIER,), _against(times, first, second), earlier(times[first], times[second]), by, arms=(first, second)
     )
 
 
 def _against(times: Mapping[str, Times], first: str, second: str) -> str:
-    p = log_rank_p(times[first], times[second])
-    return f"{first}: {share(times[first])}; {second}: {share(times[second])}; p = {p:.2g}."
+    return f"{shares(times, (first, second))}\n{compared(times, first, second)}"
 
 
 FIGURE = PaperFigure(

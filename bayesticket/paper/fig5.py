@@ -1,6 +1,7 @@
 """Figure 5: the gradient that attention still gets, against the bounds of Lemma 5.1, through training."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import plotly.graph_objects as go
@@ -13,13 +14,13 @@ from bayesticket.paper.figure import (
     Curves,
     PaperFigure,
     Scale,
-    across,
     arm_names,
     baseline,
     curves_of,
     verdict_of_share,
     with_prior,
 )
+from bayesticket.paper.words import across, sentences, so_many
 from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
@@ -65,7 +66,7 @@ def judge(runs: Runs) -> list[Claim]:
     """That the bound holds, that it is far above, and most so after memorising."""
     names = arm_names(runs)
     tables = [curves for name in names for curves in curves_of(runs, name).values()]
-    return [_holds(tables), _as_stated(tables), _is_far(tables)]
+    return [replace(claim, arms=names) for claim in (_holds(tables), _as_stated(tables), _is_far(tables))]
 
 
 LINKS = ("measured/local", "local/global", "global/loose")
@@ -79,9 +80,12 @@ def _holds(tables: list[Curves]) -> Claim:
     )
     return Claim(
         "The measured gradient never exceeds the bound (Lemma 5.1).",
-        "For every example looked at, every position and every record, measured ≤ local ≤ global ≤ loose, the last "
-        f"with the measured radius R of the values; up to {ROUNDING:g} for rounding.",
-        f"Largest ratios over {len(tables)} runs and {records:,} records: "
+        (
+            "For every example looked at, every position and every record, measured ≤ local ≤ global ≤ loose, the last "
+            f"with the measured radius R of the values; {ROUNDING:g} is allowed for rounding. If one run breaks this, "
+            "the claim is not reproduced.",
+        ),
+        f"The largest ratios over {len(tables)} runs with {records:,} records are "
         + ", ".join(f"{link} {ratio:.4f}" for link, ratio in largest.items())
         + ".",
         holds,
@@ -94,10 +98,15 @@ def _as_stated(tables: list[Curves]) -> Claim:
     n_below = sum(share == 0 for share in above)
     return Claim(
         "The bound as the paper states it, 2√2 L √ℓ for values of norm 1, holds as well.",
-        "The measured gradient, averaged over examples, is below it at every record of a run. (The values are not "
-        f"of norm 1, so nothing says that it must be.) {SHARES}",
-        f"Below it throughout in {n_below} of {len(tables)} runs; the longest value in a run has norm "
-        f"{across(radius, '.2f')}.",
+        (
+            "The measured gradient, averaged over examples, is below it at every record of a run. The values are not "
+            "of norm 1, so nothing says that it must be.",
+            SHARES,
+        ),
+        sentences(
+            f"the gradient is below the bound throughout in {so_many(n_below, len(tables))}",
+            f"the longest value in a run has norm {across(radius, '.2f')}",
+        ),
         verdict_of_share(n_below, len(tables)),
     )
 
@@ -109,13 +118,22 @@ def _is_far(tables: list[Curves]) -> Claim:
         memorised = first_epoch(curves["train_accuracy"] >= MEMORISED)
         if memorised is not None and gap.loc[memorised + 1 :].notna().any():
             gaps.append((float(gap.loc[:memorised].median()), float(gap.loc[memorised + 1 :].median())))
-    wider = [before < after and after >= FAR for before, after in gaps]
+    wider = [earlier < later and later >= FAR for earlier, later in gaps]
+    far = so_many(sum(wider), len(gaps), which="that memorised")
+    before, after = (across([gap[place] for gap in gaps]) for place in (0, 1))
     return Claim(
         "The gradient is far below the bound, most of all after memorising.",
-        f"The median over records of bound/measured, of the loosest form with the measured R, is at least {FAR:g} "
-        f"after memorising, and larger than before; of the runs that memorise. {SHARES}",
-        f"So in {sum(wider)} of {len(gaps)} runs, of the loosest form: before {across([gap[0] for gap in gaps])}, "
-        f"after {across([gap[1] for gap in gaps])}.",
+        (
+            f"The bound divided by the measured gradient, the median over records, is at least {FAR:g} after "
+            "memorising, and larger than before. The bound is the loosest form, with the measured R. Counted are the "
+            "runs that memorise.",
+            SHARES,
+        ),
+        sentences(
+            f"{so_many(len(gaps), len(tables))} memorised before training ended",
+            f"the gradient is that far below the bound, and farther than before, in {far}" if gaps else "",
+            f"the bound is {before} times the gradient before memorising, and {after} times after" if gaps else "",
+        ),
         verdict_of_share(sum(wider), len(gaps)),
     )
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from bayesticket.errors import require_integer
+from bayesticket.errors import refuse, require_integer
 from bayesticket.interventions import Intervention, KLPrior, as_recipe
 from bayesticket.measures import ExplainingAway
 from bayesticket.runs import TrainConfig, configure
@@ -52,14 +51,23 @@ SMOKE = Scale(seeds=2, epochs=60, p=7, record_every=10)
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, the rule that decides on it, what was measured, and the verdict of the rule."""
+    """A claim, the rules that decide on it, what was measured, and the verdict of the rules."""
 
     said: str
-    rule: str
+    rules: Sequence[str]
+    """First what is asked of the runs, then what makes a verdict of it; a page says a rule of several claims once."""
     measured: str
+    """What the runs show, in sentences; a new line begins on the page where one begins here."""
     verdict: Verdict
     by: str = "the paper"
     """Who claims it; "a control" where nobody does, and it is asked to test what the paper claims."""
+    arms: Sequence[str] = ()
+    """The names of the arms whose runs it rests on; if there are none, it rests on all arms of the figure."""
+
+    def __post_init__(self):
+        for name in ("rules", "arms"):
+            if isinstance(given := getattr(self, name), str):
+                raise refuse(name, given, f"a tuple of texts, such as ({given!r},)")
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ class PaperFigure:
         return [
             Claim(
                 f"All that is claimed in {self.name}.",
-                "A figure is judged where every run was trained to its end; else undecided.",
+                ("A figure is judged only if every run was trained to its end; otherwise all of it is undecided.",),
                 f"Diverged: {'; '.join(diverged)}.",
                 "undecided",
             )
@@ -147,18 +155,27 @@ def at_both_thresholds(judge_at: Callable[[Runs, float], Sequence[Claim]]) -> Ca
     return judge
 
 
+AT_BOTH = (
+    f"This is judged at {THRESHOLD:.0%} test accuracy and at {OTHER_THRESHOLD:.0%}, because the threshold that the "
+    "paper used is lost from our copy. Where the two verdicts differ, the claim is undecided."
+)
+"""The rule of `at_both_thresholds`, in words."""
+
+
 def _merged(one: Claim, other: Claim) -> Claim:
     return replace(
         one,
-        rule=f"{one.rule} So at {THRESHOLD:.0%} test accuracy and at {OTHER_THRESHOLD:.0%}, as the paper's threshold "
-        "is lost; where these disagree, undecided.",
-        measured=f"At {THRESHOLD:.0%} ({one.verdict}): {one.measured} At {OTHER_THRESHOLD:.0%} ({other.verdict}): "
-        f"{other.measured}",
+        rules=(*one.rules, AT_BOTH),
+        measured=f"At {THRESHOLD:.0%}: {one.verdict}.\n{one.measured}\n"
+        f"At {OTHER_THRESHOLD:.0%}: {other.verdict}.\n{other.measured}",
         verdict=one.verdict if one.verdict == other.verdict else "undecided",
     )
 
 
-SHARES = "In all, reproduced; in at least half, partly; in fewer, not reproduced; with fewer than three, undecided."
+SHARES = (
+    "If this holds in all of these runs, the claim is reproduced; if in at least half of them, partly; if in fewer, it "
+    "is not reproduced. With fewer than three such runs it is undecided."
+)
 """The rule of `verdict_of_share`, in words."""
 
 
@@ -167,19 +184,6 @@ def verdict_of_share(n: int, of: int) -> Verdict:
     if of < 3:
         return "undecided"
     return "reproduced" if n == of else "partly" if n >= of / 2 else "not reproduced"
-
-
-def across(values: Sequence[float | None], form: str = ",.0f") -> str:
-    """The median over runs, and the least and the largest value, as text.
-
-    >>> across([1000, 3000, 2000]), across([1000, 1000]), across([])
-    ('2,000 (from 1,000 to 3,000)', '1,000', 'none')
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return "none"
-    low, middle, high = (format(value, form) for value in (min(known), median(known), max(known)))
-    return middle if low == high else f"{middle} (from {low} to {high})"
 
 
 # What several figures run -----------------------------------------------------------------------------------------

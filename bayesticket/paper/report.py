@@ -9,12 +9,14 @@ import pandas as pd
 
 from bayesticket.analysis import median_time
 from bayesticket.errors import refuse
-from bayesticket.figures import Section, Table, write_page
+from bayesticket.figures import Cell, Notes, Section, Table, write_page
 from bayesticket.files import require_path
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, across, arm_names, curves_of
-from bayesticket.paper.results import Results, read_results
+from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, arm_names, curves_of
+from bayesticket.paper.results import SHIPPED, Results, read_results
+from bayesticket.paper.rules import Rules, shared_rules
 from bayesticket.paper.settings import brief, config_of, settings
+from bayesticket.paper.words import across
 from bayesticket.runs import Header
 from bayesticket.specs import JSON
 
@@ -28,28 +30,34 @@ VERDICTS = {
 
 def write_figure_page(figure: PaperFigure, results: Results, path: str | os.PathLike[str]) -> Path:
     """Writes the page of one figure; returns its path."""
-    sections = figure_sections("", figure, results, figure.claims(results.runs))
+    claims = figure.claims(results.runs)
+    sections = figure_sections("", figure, results, claims, *shared_rules([claims]))
     return write_page(path, figure.title, [*sections, *_how([results])])
 
 
-def write_report(
-    directory: str | os.PathLike[str] = "docs/results", out: str | os.PathLike[str] = "report.html"
-) -> Path:
-    """Writes one page about all figures whose results are in a directory; returns its path."""
-    place = require_path("results", directory, "a directory with results")
+def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.PathLike[str] = "report.html") -> Path:
+    """Writes one page about all figures whose results are in a directory; returns its path.
+
+    Without a directory it is about the results at the paper's scale that come with the library.
+    """
+    place = SHIPPED if directory is None else require_path("results", directory, "a directory with results")
     found = [name for name in NAMES if (place / f"{name}.json").is_file()]
     if not found:
-        raise refuse("results", str(directory), f"a directory with results, such as {NAMES[0]}.json")
+        made = f"a directory with results, such as {NAMES[0]}.json, which “bayesticket reproduce {NAMES[0]}” writes"
+        raise refuse("results", str(place), made)
     figures = [find_figure(name) for name in found]
     results = [read_results(place, name) for name in found]
     claims = [figure.claims(result.runs) for figure, result in zip(figures, results, strict=True)]
+    rules = shared_rules(claims)
     missing = [name for name in NAMES if name not in found]
     sections = [
         Section("", [*_abstract(claims, results), *([f"Not run: {', '.join(missing)}."] if missing else [])]),
         Section("Summary", [], summary_table(figures, claims)),
     ]
-    for figure, result, judged in zip(figures, results, claims, strict=True):
-        sections += figure_sections(figure.title, figure, result, judged)
+    if general := rules[0].general:
+        sections.append(Section("Rules of several figures", [], Notes(general)))
+    for figure, result, judged, of_figure in zip(figures, results, claims, rules, strict=True):
+        sections += figure_sections(figure.title, figure, result, judged, of_figure)
     return write_page(out, "What the paper's figures show when they are run again", [*sections, *_how(results)])
 
 
@@ -58,35 +66,65 @@ def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> 
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
     headers = _distinct(results)
     return [
-        f"{len(verdicts)} claims: {counts}. Each verdict follows from the rule that stands beside it.",
-        "In square brackets are 95% intervals, “open” where the runs leave an end open; after “from” stand the least "
-        "and the largest of what the runs gave. A claim by “a control” is not the paper's: it tests one that is.",
-        f"They rest on {len(headers)} different runs, {sum(header.epoch for header in headers):,} epochs in all.",
+        f"{len(verdicts)} claims: {counts}. Each verdict follows from the rules that stand beside it.",
+        "In square brackets are 95% intervals, with “open” for an end that the runs do not determine. In parentheses, "
+        "after a median, are the least and the largest value. A claim by “a control” is not the paper's: it tests one "
+        "that is.",
+        f"The claims rest on {len(headers)} different runs, {sum(header.epoch for header in headers):,} epochs in all.",
     ]
 
 
 def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Claim]]) -> Table:
     """Every claim with its verdict."""
     rows = [
-        [figure.title.partition(":")[0], claim.said, claim.by, VERDICTS[claim.verdict]]
+        [VERDICTS[claim.verdict], figure.title.partition(":")[0], claim.said, claim.by]
         for figure, judged in zip(figures, claims, strict=True)
         for claim in judged
     ]
-    return Table(("figure", "claim", "by", "verdict"), rows, wordy=True)
+    return Table(("verdict", "figure", "claim", "by"), rows, wordy=True)
 
 
-def figure_sections(heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim]) -> list[Section]:
+def figure_sections(
+    heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim], rules: Rules
+) -> list[Section]:
     """The sections about one figure: what was run, pictures, claims with verdicts, and every arm in numbers."""
     pictures = figure.draw(results.runs)
-    rows = [[claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule] for claim in claims]
     return [
         Section(heading, [figure.about, *figure.notes, _scale(results)]),
         *(Section("", [caption], picture) for caption, picture in pictures.items()),
-        Section("", [], Table(("claim", "by", "verdict", "measured", "rule"), rows, wordy=True)),
+        Section("", [_where(results)], claim_table(results, claims, rules)),
+        *([Section("", ["Rules of several of these claims:"], Notes(rules.own))] if rules.own else []),
         Section("", ["Every arm in numbers; medians of grokking times are Kaplan and Meier's, with 95% intervals."],
                 arm_table(results)),
         Section("", ["What the arms differ in; all else is at the end of the page."], differences(results)),
     ]  # fmt: skip
+
+
+def claim_table(results: Results, claims: Sequence[Claim], rules: Rules) -> Table:
+    """The claims of a figure with verdicts, what was measured, the ids of the runs, and rules."""
+    rows = []
+    for claim in claims:
+        ids = results.ids(claim)
+        lines = [f"{arm}: {', '.join(each)}" for arm, each in ids.items()]
+        measured = Cell(claim.measured, summary=_counted(sum(map(len, ids.values())), "run"), folded=lines)
+        alone, shared = rules.of(claim)
+        rows.append([VERDICTS[claim.verdict], claim.said, claim.by, measured, Cell(alone, notes=shared)])
+    return Table(("verdict", "claim", "by", "measured", "rules"), rows, wordy=True)
+
+
+def _where(results: Results) -> str:
+    """Where the runs that are listed with the claims are, or how to get them."""
+    listed = "Below what was measured, the runs are listed by id, one for each seed."
+    directory = str(results.runs.curves["directory"].to_numpy().flat[0])
+    if directory:
+        return f"{listed} Each is in {Path(directory).parent}, in a directory of this name, with its weights."
+    command = results.runs.curves.attrs.get("trained_by")
+    trained = f" “{command}” trains these runs, each into a directory of this name in runs." if command else ""
+    return f"{listed} Their weights are not among the results that this page was made from.{trained}"
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _scale(results: Results) -> str:
@@ -95,7 +133,7 @@ def _scale(results: Results) -> str:
     moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
     epochs, seeds, full = sorted({config["epochs"] for config in configs}), len(results.runs.seeds), Scale()
     modulus = f"p = {_listed(moduli)}, at" if moduli else "At"
-    said = f"{modulus} most {_listed(epochs)} epochs, {seeds} seed{'s' if seeds > 1 else ''}."
+    said = f"{modulus} most {_listed(epochs)} epochs, {_counted(seeds, 'seed')}."
     if (moduli or [full.p], epochs, seeds) == ([full.p], [full.epochs], full.seeds):
         return said
     return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {full.seeds} seeds)."

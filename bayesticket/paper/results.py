@@ -3,20 +3,25 @@
 import json
 import os
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
-from bayesticket.paper.figure import arm_names
+from bayesticket.paper import NAMES, find_figure
+from bayesticket.paper.figure import SMOKE, Claim, Scale, arm_names
+from bayesticket.paper.settings import config_of
 from bayesticket.runs import Header, RunDirectory
 from bayesticket.specs import description_id, spec_id
 from bayesticket.sweeps import Configs, Record, Runs, assemble
 
+SHIPPED = Path(__file__).parent / "data"
+"""The results of all figures at the paper's scale, which come with the library."""
 PRECISE = ("train_accuracy", "test_accuracy")
 """Curves that are kept in double precision, because thresholds are read off them."""
 
@@ -33,6 +38,14 @@ class Results:
     def by_id(self) -> dict[str, Header]:
         """The headers of the different runs, by the id of their configuration."""
         return {header.id: header for header in self.headers.values()}
+
+    def ids(self, claim: Claim) -> dict[str, list[str]]:
+        """The ids of the runs that a claim rests on, by arm, one for each seed."""
+        arms = arm_names(self.runs)
+        for name in claim.arms:
+            if name not in arms:
+                raise refuse_name("arms", name, arms)
+        return {arm: [self.headers[arm, seed].id for seed in self.runs.seeds] for arm in claim.arms or arms}
 
 
 def collect(runs: Runs) -> Results:
@@ -80,7 +93,14 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
 
 
 def read_results(directory: str | os.PathLike[str], name: str) -> Results:
-    """Reads what `write_results` wrote; the runs have no weights, so that `runs.run(…)` raises."""
+    """Reads what `write_results` wrote; the runs have no weights, so that `runs.run(…)` raises.
+
+    >>> results = read_results(SHIPPED, "fig1")
+    >>> results.runs
+    Runs(intervention: 2, seed: 5)
+        random distractors: 0 of 5 grokked
+        constant distractors: 5 of 5 grokked
+    """
     place = require_path("directory", directory, "a directory with results")
     path = place / f"{name}.json"
     listed = read_json(path)
@@ -98,7 +118,22 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
         by_run = defaultdict(lambda: table.iloc[:0])  # a run that diverged at once has no rows
         by_run |= iter(table.groupby(["intervention", "seed"], observed=True))
         records = {key: _record(by_run[key], header) for key, header in headers.items()}
-    return Results(assemble(records), headers)
+    curves = assemble(records).curves
+    return Results(Runs(curves.assign_attrs(trained_by=training_command(name, headers))), headers)
+
+
+def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> str:
+    """The command that trains the runs of a figure again, with their weights; empty if none trains these very runs."""
+    if name not in NAMES:
+        return ""
+    epochs = {config_of(header)["epochs"] for header in headers.values()}
+    given = {"seeds": len({seed for _, seed in headers}), "epochs": epochs.pop()}
+    for option, scale in (("", Scale()), (" --smoke", SMOKE)):
+        configs = find_figure(name).configs(replace(scale, **given))
+        if all(key in headers and headers[key].id == spec_id(config) for key, config in configs.items()):
+            options = "".join(f" --{key} {n}" for key, n in given.items() if n != getattr(scale, key))
+            return f"bayesticket reproduce {name}{option}{options} --store runs"
+    return ""
 
 
 def _record(rows: pd.DataFrame, header: Header) -> Record:

@@ -10,10 +10,16 @@ import plotly.graph_objects as go
 from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.paper.figure import Verdict, arm_names
+from bayesticket.paper.words import so_many
 from bayesticket.sweeps import Runs
 
 SIGNIFICANT = 0.05
 """The p below which a log-rank test decides."""
+EARLIER = (
+    f"A log-rank test decides: earlier with p < {SIGNIFICANT:g} is reproduced, later with p < {SIGNIFICANT:g} is not "
+    "reproduced, and all else is undecided."
+)
+"""The rule of `earlier`, in words."""
 DOTS = "A dot is a run that grokked; a triangle one that had not when training ended; the bar is the median."
 BANDS = "Test accuracy through training; median and quartiles over seeds."
 
@@ -58,12 +64,27 @@ def plot_times(arms: Mapping[str, Times]) -> go.Figure:
 
 
 def earlier(first: Times, second: Times) -> Verdict:
-    """Whether one arm groks earlier than another, by a log-rank test."""
+    """Whether one arm groks earlier than another, by a log-rank test; see `EARLIER`."""
     if log_rank_p(first, second) >= SIGNIFICANT:
         return "undecided"
     return "reproduced" if log_rank_excess(first, second) > 0 else "not reproduced"
 
 
 def share(times: Times) -> str:
-    """How many runs of an arm grokked, and their median."""
-    return f"{int(np.sum(times.reached))} of {len(times.epochs)} grokked, median {median_time(times)}"
+    """How many runs of an arm grokked, and their median.
+
+    >>> share(Times.of([1300, 1200, None], trained=[10_000] * 3)), share(Times.of([None] * 3, trained=[10_000] * 3))
+    ('2 of 3 runs grokked, median 1,300 [0, open]', 'none of 3 runs grokked')
+    """
+    grokked = f"{so_many(int(np.sum(times.reached)), len(times))} grokked"
+    return f"{grokked}, median {median_time(times)}" if times.reached.any() else grokked
+
+
+def shares(times: Mapping[str, Times], names: Iterable[str]) -> str:
+    """How many runs of these arms grokked, and their medians, a line each."""
+    return "\n".join(f"{name}: {share(times[name])}." for name in names)
+
+
+def compared(times: Mapping[str, Times], first: str, second: str) -> str:
+    """The log-rank test of two arms, in words."""
+    return f"Log-rank p = {log_rank_p(times[first], times[second]):.2g} for “{first}” against “{second}”."

@@ -78,7 +78,8 @@ class Runs:
     """Dimensions: the axes of the sweep, then `seed` and `epoch`. A curve is NaN where a run did not record it.
 
     Coordinates of each run: its `status`, how many epochs it was `trained`, the `seconds` that this took, its
-    `directory`, the `id` of its configuration, and its `grok_threshold`.
+    `directory`, the `id` of its configuration, and its `grok_threshold`. The attribute `trained_by`, of runs that were
+    read from results, is the command that trains them.
     """
 
     def __post_init__(self):
@@ -152,9 +153,10 @@ class Runs:
         chosen = one.sel(seed=one.seeds[0] if seed is None else [seed])
         directory = str(chosen.curves["directory"].item())
         if not directory:
-            raise refuse_case(
-                "run", "runs that were read from results, which hold curves but no weights", "runs loaded from a store"
-            )
+            command, place = self.curves.attrs.get("trained_by"), chosen.curves["id"].item()
+            trained = f"; “{command}” trains them, this one into runs/{place}" if command else ""
+            given = "runs that were read from results, which hold curves but no weights"
+            raise refuse_case("run", given, f"runs loaded from a store{trained}")
         return Run.load(directory)
 
     # Grokking times -----------------------------------------------------------------------------------------------

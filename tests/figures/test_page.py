@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayesticket.figures import Section, Table, plot_patterns, plot_runs, write_page
+from bayesticket.figures import Cell, Notes, Section, Table, plot_patterns, plot_runs, write_page
 from bayesticket.runs import Run
 
 
@@ -68,6 +68,31 @@ class TestPage:
         assert "<th>&lt;b&gt;</th>" in text
         assert text.count("Plotly.newPlot(") >= 2
         assert [path.name for path in page.parent.iterdir()] == ["index.html"]
+
+    def test_notes_are_said_once_and_linked_to(self, tmp_path: Path):
+        cell = Cell("5 < 6", notes=["Rule 1", "Rule 2"])
+        sections = [
+            Section("", [], Table(("a", "b"), [("x", cell)])),
+            Section("", [], Notes({"Rule 1": "Few & far", "Rule 2": "none"})),
+        ]
+        text = write_page(tmp_path / "page.html", "Title", sections).read_text(encoding="utf-8")
+        assert '<td>5 &lt; 6 <a href="#rule-1">Rule 1</a>, <a href="#rule-2">Rule 2</a></td>' in text
+        assert '<div id="rule-1"><dt>Rule 1</dt><dd>Few &amp; far</dd></div>' in text
+
+    def test_lines_are_folded_under_their_summary(self, tmp_path: Path):
+        cell = Cell("so", summary="2 runs", folded=["a: 1", "<b>: 2"])
+        page = write_page(tmp_path / "page.html", "Title", [Section("", [], Table(("a", "b"), [("x", cell)]))])
+        expected = "<td>so<details><summary>2 runs</summary>a: 1\n&lt;b&gt;: 2</details></td>"
+        assert expected in page.read_text(encoding="utf-8")
+
+    def test_rows_of_a_table_with_many_columns_are_cards_on_a_narrow_screen(self, tmp_path: Path):
+        tables = [Table(("a", "b & c", "d"), [("1", "2", "3")], wordy=True), Table(("a", "b"), [("1", "2")])]
+        page = write_page(tmp_path / "page.html", "Title", [Section("", [], table) for table in tables])
+        text = page.read_text(encoding="utf-8")
+        assert '<div class="table wordy cards">' in text
+        assert '<td data-label="a">1</td><td data-label="b &amp; c">2</td>' in text, "a card says what a value is"
+        assert '<div class="table"><table>' in text
+        assert "<td>1</td><td>2</td>" in text
 
     def test_without_figures_is_small(self, tmp_path: Path):
         page = write_page(tmp_path / "page.html", "Title", [Section("Text", ["one"])])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from figure_cases import VISIONS, seen_by
 
-from bayesticket.figures import PALETTE, TEMPLATE, look
+from bayesticket.figures import GREY, PALETTE, TEMPLATE, look, shades
 from bayesticket.figures.style import OKABE_ITO
 
 
@@ -26,6 +26,15 @@ def test_fourteen_colours_can_be_told_apart_by_every_reader(vision):
 def test_every_colour_has_contrast_on_white(vision):
     white = seen_by("#FFFFFF", np.asarray(VISIONS[vision]))
     assert all(white[0] - seen_by(colour, np.asarray(VISIONS[vision]))[0] > 20 for colour in PALETTE)
+
+
+@pytest.mark.parametrize("n", [2, 7, 9, 10])
+def test_shades_are_of_one_hue_and_can_be_told_apart(n):
+    seen = np.array([seen_by(colour, np.eye(3)) for colour in shades(n)])
+    assert (np.diff(seen[:, 0]) < -5).all(), "darker at every step"
+    assert np.degrees(np.ptp(np.arctan2(seen[:, 2], seen[:, 1]))) < 35, "blue all the way"
+    for vision in VISIONS:
+        assert closest([GREY, *shades(n)], vision) > 6  # 2.3 is just noticeable
 
 
 def test_plotly_colours_its_own_traces_like_arms():

@@ -22,7 +22,7 @@ from bayesticket.paper.figure import (
 )
 from bayesticket.paper.report import VERDICTS, arm_table, differences, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
-from bayesticket.paper.results import Results, collect, read_results, write_results
+from bayesticket.paper.results import SHIPPED, Results, collect, read_results, write_results
 from bayesticket.paper.settings import brief, config_of, full, settings
 from bayesticket.runs import Header, TrainConfig, describe_config
 from bayesticket.specs import Spec, describe, field_names, restore, spec_id
@@ -107,8 +107,10 @@ def test_every_figure_runs_and_the_report_holds_all(tmp_path):
         assert figure.title in report
         for claim in figure.claims(read_results(tmp_path / "out", name).runs):
             assert isinstance(claim, Claim)
-            cells = [claim.said, claim.by, VERDICTS[claim.verdict], claim.measured, claim.rule]
-            assert "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) in report
+            cells = (("verdict", VERDICTS[claim.verdict]), ("claim", claim.said), ("by", claim.by))
+            row = "".join(f'<td data-label="{name}">{html.escape(cell)}</td>' for name, cell in cells)
+            assert f'<tr>{row}<td data-label="measured">{html.escape(claim.measured)}<details>' in report
+            assert all(report.count(html.escape(rule)) == 1 for rule in claim.rules)
     made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
     lottery = next(entry for entry in made if entry["arm"] == fig4.LOTTERY)
     assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
@@ -138,7 +140,7 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
-    kept = read_results(Path(__file__).parents[2] / "docs" / "results", name)
+    kept = read_results(SHIPPED, name)
     ids = {key: header.id for key, header in kept.headers.items()}
     first = {key: spec_id(config) for key, config in find_figure(name).configs(Scale()).items()}
     assert {key: ids[key] for key in first} == first, "the figure has changed since"
@@ -150,7 +152,7 @@ def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
 
 def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     code = code.replace("Scale(seeds=3)", "tiny").replace('store="runs/"', 'store="runs/", executor=executor')
     monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor(2) as executor:

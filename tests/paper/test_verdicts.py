@@ -9,9 +9,9 @@ from bayesticket.analysis import Estimate
 from bayesticket.paper import NAMES, controls, fig1, fig2, fig3, fig4, fig5, find_figure
 from bayesticket.paper.figure import (
     Scale,
-    across,
     verdict_of_share,
 )
+from bayesticket.paper.words import across
 from bayesticket.specs import spec_id
 from bayesticket.sweeps import Runs
 
@@ -174,7 +174,7 @@ def test_figure_3_does_not_decide_where_it_depends_on_the_threshold():
     assert fig3.judge_at(runs, 0.95)[1].verdict != "reproduced"
     claim = fig3.FIGURE.judge(runs)[1]
     assert claim.verdict == "undecided"
-    assert "At 99% (reproduced): " in claim.measured
+    assert "At 99%: reproduced.\n" in claim.measured
 
 
 def test_figure_3_sees_a_prior_that_delays():
