@@ -19,7 +19,7 @@ INK, GRID = "#222222", "#E4E4E4"
 TRAIN, TEST, UNSEEN = VERMILION, BLUE, ORANGE
 SHADES = ((0.0, "#F4F8FB"), (0.5, "#7FB8D8"), (1.0, "#00476F"))
 """The colours of attention weights, from 0 to the largest."""
-BLUES = ("#A8D4EE", BLUE, "#00264D")
+BLUES = ("#A8CFEE", BLUE, "#002845")
 """The colours between which `shades` interpolates."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 _AXIS = {
@@ -80,7 +80,7 @@ def shades(n: int) -> list[str]:
     """`n` colours of one hue from light to dark blue, for arms in an order; of ten, neighbours can be told apart.
 
     >>> shades(3), shades(1)
-    (['#A8D4EE', '#0072B2', '#00264D'], ['#0072B2'])
+    (['#A8CFEE', '#0072B2', '#002845'], ['#0072B2'])
     """
     ends = [[int(colour[place : place + 2], 16) for colour in BLUES] for place in (1, 3, 5)]
     at = np.linspace(0, len(BLUES) - 1, n) if n > 1 else [1] * n

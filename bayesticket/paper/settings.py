@@ -14,7 +14,7 @@ def full(description: JSON) -> JSON:
 
     >>> from bayesticket.measures import ExplainingAway
     >>> full({"type": "ExplainingAway", "layer": 1})
-    {'type': 'ExplainingAway', 'layer': 1, 'head': None, 'query': -1, 'examples': 256}
+    {'type': 'ExplainingAway', 'half': None, 'layer': 1, 'head': None, 'query': -1, 'examples': 256}
     """
     if isinstance(description, list):
         return [full(entry) for entry in description]

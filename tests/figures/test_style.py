@@ -32,7 +32,7 @@ def test_every_colour_has_contrast_on_white(vision):
 def test_shades_are_of_one_hue_and_can_be_told_apart(n):
     seen = np.array([seen_by(colour, np.eye(3)) for colour in shades(n)])
     assert (np.diff(seen[:, 0]) < -5).all(), "darker at every step"
-    assert np.degrees(np.ptp(np.arctan2(seen[:, 2], seen[:, 1]))) < 35, "blue all the way"
+    assert np.degrees(np.ptp(np.arctan2(seen[:, 2], seen[:, 1]))) < 25, "blue all the way"
     for vision in VISIONS:
         assert closest([GREY, *shades(n)], vision) > 6  # 2.3 is just noticeable
 
