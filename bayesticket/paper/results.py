@@ -126,8 +126,9 @@ def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> st
     """The command that trains the runs of a figure again, with their weights; empty if none trains these very runs."""
     if name not in NAMES:
         return ""
-    epochs = {config_of(header)["epochs"] for header in headers.values()}
-    given = {"seeds": len({seed for _, seed in headers}), "epochs": epochs.pop()}
+    epochs = config_of(next(iter(headers.values())))["epochs"]
+    assert isinstance(epochs, int)
+    given = {"seeds": len({seed for _, seed in headers}), "epochs": epochs}
     for option, scale in (("", Scale()), (" --smoke", SMOKE)):
         configs = find_figure(name).configs(replace(scale, **given))
         if all(key in headers and headers[key].id == spec_id(config) for key, config in configs.items()):
