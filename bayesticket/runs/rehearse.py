@@ -1,10 +1,12 @@
 """A step that is taken and undone, by which mistakes in the user's own interventions are found before training."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
 
-from bayesticket.errors import BayesticketError
+from bayesticket.errors import refuse_case
 from bayesticket.interventions import Live
 from bayesticket.measures import run_forward
 from bayesticket.model import HookedTransformer
@@ -19,30 +21,42 @@ def rehearse(
     forward: Literal["fast", "full"],
     batch_size: int | None,
 ) -> None:
-    """Calls the ports that a step calls, up to the optimiser's; the model and the recipe's state are then as before.
+    """Calls the ports that a step calls, up to the optimiser's; weights and state are then as before.
 
     Raises where a penalty or new gradients cannot be used, or where an intervention keeps state on itself. Recipes of
     this library's interventions alone are left out.
     """
     if not live.has_own_parts:
         return
-    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    state, batch = live.state(), live.context.batch
+    batch = live.context.batch
     if batch_size is not None:
         first = torch.arange(min(batch_size, len(batch)), device=batch.tokens.device)
         live.select(first)
         batch = batch.select(first)
-    with live:
+    names = set(live.state())
+    with _undone(live, model), live:
         total = loss(run_forward(forward, model, batch), batch.targets)
         torch.stack([total, *(term.to(total.dtype) for term in live.penalties().values())]).sum().backward()
         if live.changes_gradients:
             live.gradients()
+        live.require_no_hidden_state()
+        if added := sorted(set(live.state()) ^ names):
+            raise refuse_case("state", f"ports that add or remove {added}", "all tensors of state from `init`")
     live.select(None)
-    live.require_no_hidden_state()
-    if added := sorted(set(live.state()) ^ set(state)):
-        raise BayesticketError(f"state: got ports that add {added}; accepted: all tensors of state from `init`")
-    live.restore_state(state)
+
+
+@contextmanager
+def _undone(live: Live, model: HookedTransformer) -> Iterator[None]:
+    """Puts weights and state back, into the same tensors, since hooks may hold them."""
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    states = [(context, dict(context.state)) for context in live.contexts]
+    values = [{name: tensor.detach().clone() for name, tensor in held.items()} for _, held in states]
+    yield
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
             parameter.grad = None
+        for (context, held), kept in zip(states, values, strict=True):
+            context.state.clear()
+            for name, tensor in held.items():
+                context.state[name] = tensor.copy_(kept[name])
