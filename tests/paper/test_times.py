@@ -32,7 +32,8 @@ def test_a_p_at_the_level_decides_nothing():
 
 
 def test_an_arm_in_words():
-    assert share(times(1000, None, 3000)).startswith("2 of 3 grokked, median 3,000 [")
+    assert share(times(1000, None, 3000)).startswith("2 of 3 runs grokked, median 3,000 [")
+    assert share(times(None, None)) == "none of 2 runs grokked"
 
 
 def test_every_run_is_a_mark_and_only_a_median_that_is_reached_is_a_bar():
