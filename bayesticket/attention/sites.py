@@ -1,7 +1,7 @@
 """Attention sites: the layers, heads and query whose attention an intervention changes or a measure reads."""
 
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Literal, TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,6 +9,8 @@ from torch import Tensor
 from bayesticket.errors import refuse, refuse_case, require_integer
 from bayesticket.model import HookedTransformer, pattern_name, require_head, require_layer
 from bayesticket.specs import spec
+
+Site = TypeVar("Site", bound="AttentionSite")
 
 
 @spec(kw_only=True)
@@ -46,7 +48,7 @@ class AttentionSite:
             raise refuse_case(f"{type(self).__name__}.head", "'each', which no model has been asked for", _NUMBERS)
         return [self.head] if isinstance(self.head, int) else None if self.head is None else list(self.head)
 
-    def at_each_place(self, model: HookedTransformer) -> dict[str, Self]:
+    def at_each_place(self: Site, model: HookedTransformer) -> dict[str, Site]:
         """The same at every place of a model that "each" stands for, by labels such as `L1`, `H0`, `L1H0`.
 
         Where the model has several layers, the label says the layer that `layer` is by default.
@@ -61,7 +63,7 @@ class AttentionSite:
             return {f"L{self.layer}" if names_layer else "": self}
         layers = list(range(model.cfg.n_layers)) if self.layer == "each" else [self.layer]
         heads = list(range(model.cfg.n_heads)) if self.head == "each" else [self.head]
-        places: dict[str, Self] = {}
+        places: dict[str, Site] = {}
         for layer in layers:
             for head in heads:
                 label = (f"L{layer}" if names_layer else "") + (f"H{head}" if self.head == "each" else "")

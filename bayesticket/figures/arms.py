@@ -73,10 +73,9 @@ def _add_median(
     values = held(one.curves[curve].transpose("seed", "epoch").to_numpy())
     drawn = band(
         one.curves["epoch"].to_numpy(), values, name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour,
-        symbol=drawn_as.symbol, panel=panel, group=name,
+        symbol=drawn_as.symbol, dash=dash, panel=panel, group=name,
     )  # fmt: skip
     drawn[-1].showlegend = in_legend
-    drawn[-1].line.dash = dash
     for trace in drawn:
         trace.xaxis = axis_name("x", column)
     figure.add_traces(drawn)

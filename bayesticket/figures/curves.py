@@ -144,6 +144,7 @@ def band(
     name: str,
     colour: str,
     symbol: str | None = None,
+    dash: str = "solid",
     panel: int = 1,
     group: str | None = None,
 ) -> list[go.Scatter]:
@@ -172,7 +173,7 @@ def band(
         go.Scatter(
             y=middle,
             name=name,
-            line={"color": colour, "width": 2},
+            line={"color": colour, "width": 2, "dash": dash},
             customdata=np.column_stack([low, high, n_seeds]),
             hovertemplate="%{y:.4g} (%{customdata[0]:.4g} to %{customdata[1]:.4g}, %{customdata[2]} seeds)",
             **shared,

@@ -58,8 +58,8 @@ class Observer:
         for measure in measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
-            recorded_on = measure.recorded_on  # raises unless these are parts of the split
-            for part in (part for part in _PARTS[half] if part is None or part in recorded_on):
+            recorded_on = {None, *measure.recorded_on}  # raises unless these are parts of the split
+            for part in filter(recorded_on.__contains__, _PARTS[half]):
                 taken = Taken.of(measure, part, model, batch)
                 if taken.name in self.taken:
                     raise refuse("measures", taken.name, "measures with different names")

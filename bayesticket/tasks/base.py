@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from typing import Literal, Protocol, final, get_args
+from typing import Literal, final, get_args
 
 import torch
 from jaxtyping import Int
@@ -13,14 +13,6 @@ from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
 from bayesticket.tasks.examples import Examples, Split, require_informative_rows, require_seed
-
-
-class _Printer(Protocol):
-    """What IPython gives to an object that it shows."""
-
-    def text(self, given: str) -> None:
-        """Writes a text."""
-
 
 SplitBy = Literal["example", "orbit"]
 """What a split is drawn by: single examples, or whole orbits of them."""
@@ -70,9 +62,9 @@ class AbstractTask(Spec, abc.ABC):
         sizes = f"{self.n_examples:,} examples of {self.n_positions} positions"
         return f"{self!r}: {sizes}, {self.d_vocab:,} tokens, {self.d_vocab_out:,} targets"
 
-    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
-        # A notebook shows the size too.
-        printer.text(str(self))
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        # A notebook shows a task on its own as `print` does, and as one types it inside of something else.
+        return {"text/plain": str(self)}
 
     def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
         """A number for each example, equal for examples that a symmetry of the task maps onto each other.

@@ -57,9 +57,9 @@ class Examples:
         n, n_positions = _checked_shape("tokens", self.tokens, (None, None))
         _checked_shape("targets", self.targets, (n,))
         _checked_shape("informative", _checked("informative", self.informative, "booleans"), (n, n_positions))
-        for name, kind in (("origin", "integers"), ("orbit", "integers"), ("unseen", "booleans")):
+        for name in ("origin", "orbit", "unseen"):
             if (given := getattr(self, name)) is not None:
-                _checked_shape(name, _checked(name, given, kind), (n,))
+                _checked_shape(name, _checked(name, given, "booleans" if name == "unseen" else "integers"), (n,))
         if self.n_whole is not None:
             require_integer("Examples.n_whole", self.n_whole, least=0)
 
