@@ -101,7 +101,7 @@ def largest_of(strength: Strength) -> float:
 
 
 def require_strength(field: str, given: object, *, most: float = math.inf) -> None:
-    """Refuses all but a number from 0 to `most`, or a schedule of such numbers."""
+    """Raises unless given a number from 0 to `most`, or a schedule of such numbers."""
     accepted = "a finite number >= 0" + ("" if most == math.inf else f" and <= {most:g}")
     largest = given.largest if isinstance(given, Schedule) else given
     try:

@@ -1,5 +1,6 @@
 """Edits: interventions that change what attention does, in the forward pass."""
 
+import abc
 from collections.abc import Sequence
 from typing import Literal
 
@@ -7,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.attention import Target, as_target, require_visible
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Intervention, check_target
 from bayesticket.interventions.context import Context
 from bayesticket.model import (
@@ -61,14 +62,47 @@ def mix_attention(
 
 
 @spec
-class MixedAttention(AttentionIntervention):
+class AttentionEdit(AttentionIntervention):
+    """Base of the interventions that move attention to a target in the forward pass."""
+
+    target: Target = "oracle"
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "target", as_target("target", self.target))
+
+    @abc.abstractmethod
+    def edited(
+        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+    ) -> Float[Tensor, "n H query key"]:
+        """The pattern, edited at this site."""
+
+    def edits(self, context: Context) -> list[NamedHook]:
+        """One hook on the pattern of every layer."""
+        return [(pattern_name(layer), self._hook(context, layer)) for layer in self.layers]
+
+    def check(self, context: Context) -> None:
+        """Raises unless the target fits."""
+        super().check(context)
+        check_target(self, self.target, context)
+
+    def _hook(self, context: Context, layer: int):
+        context.target(self.target, layer, self)  # raises where it does not fit
+
+        def edit(pattern: Tensor, hook: HookPoint) -> Tensor:
+            return self.edited(context, pattern, _fitting(self, context, layer, pattern))
+
+        return edit
+
+
+@spec
+class MixedAttention(AttentionEdit):
     """Moves attention part of the way to a target, `α ← (1 − w) α + w α*`, with `w` between 0 and 1.
 
     >>> MixedAttention("oracle", weight=0.3)
     MixedAttention(weight=0.3)
     """
 
-    target: Target = "oracle"
     weight: Strength = 0.5
 
     @property
@@ -78,65 +112,35 @@ class MixedAttention(AttentionIntervention):
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "target", as_target("target", self.target))
         require_strength("weight", self.weight, most=1.0)
 
-    def edits(self, context: Context) -> list[NamedHook]:
-        """One hook on the pattern of every layer."""
-        return [(pattern_name(layer), self._hook(context, layer)) for layer in self.layers]
-
-    def check(self, context: Context) -> None:
-        """Refuses a target that does not fit."""
-        super().check(context)
-        check_target(self, self.target, context)
-
-    def _hook(self, context: Context, layer: int):
-        context.target(self.target, layer, self)  # refuses one that does not fit, before the model runs
-
-        def mix(pattern: Tensor, hook: HookPoint) -> Tensor:
-            target = _fitting(self, context, layer, pattern)
-            weight = context.value(self.weight, "MixedAttention.weight")
-            return mix_attention(pattern, target, weight, query=self.row(pattern), heads=self.heads)
-
-        return mix
+    def edited(
+        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+    ) -> Float[Tensor, "n H query key"]:
+        """The pattern, moved toward the target by the weight of the epoch."""
+        weight = context.value(self.weight, "MixedAttention.weight")
+        return mix_attention(pattern, target, weight, query=self.row(pattern), heads=self.heads)
 
 
 @spec
-class FrozenAttention(AttentionIntervention):
+class FrozenAttention(AttentionEdit):
     """Replaces attention by a fixed target, `α ← α*`; W_Q and W_K then get no gradient from the task.
 
     >>> FrozenAttention("uniform", head=0)
     FrozenAttention(head=0, target='uniform')
     """
 
-    target: Target = "oracle"
     replaces = "row"
 
-    def __post_init__(self):
-        super().__post_init__()
-        object.__setattr__(self, "target", as_target("target", self.target))
-
-    def edits(self, context: Context) -> list[NamedHook]:
-        """One hook on the pattern of every layer."""
-        return [(pattern_name(layer), self._hook(context, layer)) for layer in self.layers]
-
-    def check(self, context: Context) -> None:
-        """Refuses a target that does not fit."""
-        super().check(context)
-        check_target(self, self.target, context)
-
-    def _hook(self, context: Context, layer: int):
-        context.target(self.target, layer, self)  # refuses one that does not fit, before the model runs
-
-        def freeze(pattern: Tensor, hook: HookPoint) -> Tensor:
-            target = _fitting(self, context, layer, pattern)
-            return freeze_attention(pattern, target, query=self.row(pattern), heads=self.heads)
-
-        return freeze
+    def edited(
+        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+    ) -> Float[Tensor, "n H query key"]:
+        """The pattern, with the target in its place."""
+        return freeze_attention(pattern, target, query=self.row(pattern), heads=self.heads)
 
 
-def _fitting(intervention: AttentionIntervention, context: Context, layer: int, pattern: Tensor) -> Tensor:
-    target = context.target(intervention.target, layer, intervention)  # type: ignore[attr-defined]
+def _fitting(intervention: AttentionEdit, context: Context, layer: int, pattern: Tensor) -> Tensor:
+    target = context.target(intervention.target, layer, intervention)
     if pattern.shape[-1] != target.shape[-1] or len(target) not in (1, len(pattern)):
         raise BayesticketError(
             f"{type(intervention).__name__}: got a run on {len(pattern)} sequences of {pattern.shape[-1]} positions; "
@@ -151,7 +155,9 @@ def _fitting(intervention: AttentionIntervention, context: Context, layer: int, 
     if not -n_queries <= query < n_queries:
         raise refuse(f"{type(intervention).__name__}.query", query, f"a position, 0 to {n_queries - 1}")
     if target.shape[1] not in (1, n_heads if intervention.heads is None else len(intervention.heads)):
-        raise refuse(f"{type(intervention).__name__}.target", f"{target.shape[1]} heads", "1, or as many as it edits")
+        raise refuse_case(
+            f"{type(intervention).__name__}.target", f"{target.shape[1]} heads", "1, or as many as it edits"
+        )
     if query % n_queries < n_queries - 1:  # causal attention is 0 beyond its query
         seen = int((pattern[:, :, query] != 0).any(0).any(0).nonzero().max()) + 1
         require_visible(target, slice(0, seen), f"{type(intervention).__name__}.target")
@@ -191,6 +197,6 @@ class NoResidual(Intervention):
         return no_residual_hooks(self.layer, self.around)
 
     def check(self, context: Context) -> None:
-        """Refuses a layer that the model lacks."""
+        """Raises unless the model has the layer."""
         assert context.model is not None
         require_layer(context.model, self.layer, "NoResidual.layer")

@@ -61,7 +61,7 @@ class Intervention(Spec, abc.ABC):
         """Changes `context.parameters` in place."""
 
     def check(self, context: Context) -> None:
-        """Refuses a model or a batch that the intervention cannot act on; called before anything is computed."""
+        """Raises where the intervention cannot act on the model or the batch; called before anything is computed."""
 
     def why_full(self, n_positions: int) -> str | None:
         """Why the query-only forward cannot serve it, beside the hook points it uses; None where it can."""
@@ -168,13 +168,13 @@ class AttentionIntervention(AttentionSite, Intervention):
                 raise refuse(f"{type(self).__name__}.{name}", "each", f"{accepted}; only measures have 'each'")
 
     def check(self, context: Context) -> None:
-        """Refuses layers, heads and a query that the model lacks."""
+        """Raises unless the model has the layers, the heads and the query."""
         assert context.model is not None
         self.require_place(context.model, context.batch.n_positions)
 
 
 def check_target(intervention: AttentionIntervention, target: Target, context: Context) -> None:
-    """Refuses a target that does not fit the batch, or that causal attention cannot reach."""
+    """Raises unless a target fits the batch, and causal attention can reach it."""
     assert context.model is not None
     field = f"{type(intervention).__name__}.target"
     n_heads = context.model.cfg.n_heads if intervention.heads is None else len(intervention.heads)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, require_integer
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
 from bayesticket.interventions.context import Context
 from bayesticket.interventions.ports import (
     Activations,
@@ -241,7 +241,7 @@ class Live:
 
 
 def require_readable(model: object, batch: object) -> None:
-    """Refuses what is no HookedTransformer, no batch, or does not go together."""
+    """Raises unless given a HookedTransformer, and a batch that it can read."""
     if not isinstance(model, HookedTransformer):
         raise refuse("model", model, "a HookedTransformer")
     if not isinstance(batch, Examples):
@@ -250,9 +250,10 @@ def require_readable(model: object, batch: object) -> None:
         raise refuse("batch", batch, "at least one example")
     require_informative_rows(batch.informative)
     if model.cfg.n_ctx < batch.n_positions:
-        raise refuse("batch", f"{batch.n_positions} positions", f"at most the model's {model.cfg.n_ctx}")
-    if not 0 <= (token := int(batch.tokens.max())) < model.cfg.d_vocab:
-        raise refuse("batch", f"token {token}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
+        raise refuse_case("batch", f"{batch.n_positions} positions", f"at most the model's {model.cfg.n_ctx}")
+    for token in (int(batch.tokens.min()), int(batch.tokens.max())):
+        if not 0 <= token < model.cfg.d_vocab:
+            raise refuse_case("batch", f"token {token}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
 
 
 def reader(into: dict[str, Tensor]):

@@ -54,7 +54,7 @@ class KLPrior(AttentionIntervention):
         return context.value(self.strength, "KLPrior.strength") * torch.stack(terms).mean()
 
     def check(self, context: Context) -> None:
-        """Refuses a target that does not fit."""
+        """Raises unless the target fits."""
         super().check(context)
         check_target(self, self.target, context)
 
@@ -155,7 +155,7 @@ class QKPenalty(Intervention):
         return context.value(self.strength, "QKPenalty.strength") * squared_norm(matrices)
 
     def check(self, context: Context) -> None:
-        """Refuses layers that the model lacks."""
+        """Raises unless the model has the layers."""
         _require_layers(self, self.layer, context)
 
 
@@ -202,7 +202,7 @@ class GradientNoise(Intervention):
         return torch.stack([((w - w.detach()) * u).sum() for w, u in zip(weights, noise, strict=True)]).sum()
 
     def check(self, context: Context) -> None:
-        """Refuses what the prior refuses."""
+        """Raises where the prior does."""
         self.like.check(context)
 
 

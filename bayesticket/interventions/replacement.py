@@ -1,7 +1,8 @@
 """Which parts of a recipe replace the same attention pattern."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
 
 from bayesticket.attention import AttentionSite
 from bayesticket.errors import BayesticketError
@@ -10,20 +11,41 @@ if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
 
 
+class Place(NamedTuple):
+    """Attention that a part replaces; None stands for every query, or for every head."""
+
+    part: int
+    name: str
+    layer: int
+    query: int | None
+    head: int | None
+
+
 def require_one_replacement(parts: Sequence["Intervention"], n_positions: int | None = None) -> None:
-    """Refuses parts that replace the same attention; only with the sequences' length are 4 and −1 known to be one."""
-    replaced: list[tuple[str, int, int | None, int | None]] = []
-    for part in parts:
-        if part.replaces == "nothing" or not isinstance(part, AttentionSite):
-            continue
-        query = None if part.replaces == "pattern" else part.query if n_positions is None else part.query % n_positions
-        heads = [None] if part.heads is None else part.heads
-        places = [(type(part).__name__, layer, query, head) for layer in part.layers for head in heads]
-        for name, layer, query, head in places:
-            for other, *place in replaced:
-                if all(None in pair or len(set(pair)) == 1 for pair in zip(place, (layer, query, head), strict=True)):
-                    raise BayesticketError(
-                        f"intervention: got {other} and {name}, which both replace the pattern of layer {layer}; "
-                        f"accepted: one of them for each head"
-                    )
-        replaced += places
+    """Raises where two parts replace the same attention.
+
+    Query −1 and query 4 are the same in sequences of five positions; this is only known where `n_positions` is given.
+    """
+    places = [place for number, part in enumerate(parts) for place in _places(number, part, n_positions)]
+    for one, other in combinations(places, 2):
+        if one.part != other.part and _overlap(one, other):
+            raise BayesticketError(
+                f"intervention: got {one.name} and {other.name}, which both replace the pattern of layer {one.layer}; "
+                f"accepted: one of them for each head"
+            )
+
+
+def _places(number: int, part: "Intervention", n_positions: int | None) -> Iterator[Place]:
+    if part.replaces == "nothing" or not isinstance(part, AttentionSite):
+        return
+    query = part.query if n_positions is None else part.query % n_positions
+    for layer in part.layers:
+        for head in [None] if part.heads is None else part.heads:
+            yield Place(number, type(part).__name__, layer, None if part.replaces == "pattern" else query, head)
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    if one.layer != other.layer:
+        return False
+    pairs = ((one.query, other.query), (one.head, other.head))
+    return all(None in pair or pair[0] == pair[1] for pair in pairs)

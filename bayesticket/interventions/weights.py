@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_number
 from bayesticket.interventions.base import Intervention
 from bayesticket.interventions.context import Context
 from bayesticket.model import is_mlp
@@ -52,7 +52,7 @@ class NormMatch(Intervention):
         match_norm(self._held(context), self.radius)
 
     def check(self, context: Context) -> None:
-        """Refuses a model without such parameters, or with parameters that are all zero."""
+        """Raises where the model lacks such parameters, or all of them are zero."""
         if not (held := self._held(context)):
             raise refuse("NormMatch.scope", self.scope, "'all', since the model has no MLP")
         if not any(tensor.any() for tensor in held):
@@ -110,9 +110,9 @@ class TicketMask(Intervention):
         apply_masks(context.parameters, self.masks)
 
     def check(self, context: Context) -> None:
-        """Refuses masks of parameters that the model lacks, or of another shape."""
+        """Raises unless each mask is of a parameter of the model, and has its shape."""
         for name, mask in self.masks.items():
             if name not in context.parameters:
                 raise refuse_name("masks", name, context.parameters)
             if mask.shape != (shape := context.parameters[name].shape):
-                raise refuse(f"masks[{name!r}]", f"shape {tuple(mask.shape)}", f"shape {tuple(shape)}")
+                raise refuse_case(f"masks[{name!r}]", f"shape {tuple(mask.shape)}", f"shape {tuple(shape)}")
