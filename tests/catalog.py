@@ -21,6 +21,9 @@ TASKS: dict[str, bt.AbstractTask] = {
     ),
 }
 
+ADDITION = TASKS["addition"]
+FORWARDS = ("fast", "full")
+
 
 def model_of(task: bt.AbstractTask, **options) -> HookedTransformer:
     """A small model as after training: its biases are not zero, its attention is not flat."""

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,3 +17,9 @@ def own_classes():
     for name in set(Spec.kinds) - before:
         if not Spec.kinds[name].__module__.startswith("bayesticket."):  # those are loaded when first used
             del Spec.kinds[name]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where a sweep keeps its runs; not there yet."""
+    return tmp_path / "store"

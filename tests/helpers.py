@@ -1,15 +1,48 @@
 """What tests of several modules use: small models, and what is read off them."""
 
+import pytest
 import torch
+from hypothesis import settings
+from hypothesis import strategies as st
 
 import bayesticket as bt
 from bayesticket.model.build import hooked_transformer
+from bayesticket.runs import Training
+
+properties = settings(deadline=None, max_examples=60, derandomize=True)
+seeds = st.integers(0, 2**31)
 
 
-def deep_model(**changes):
+class Killed(BaseException):
+    """Ends a training as abruptly as kill -9: nothing is written after it."""
+
+
+def die_at(epoch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every training die before an epoch, until `monkeypatch.undo()`."""
+    take_epoch = Training.take_epoch
+
+    def die(self):
+        if self.epoch == epoch:
+            raise Killed
+        take_epoch(self)
+
+    monkeypatch.setattr(Training, "take_epoch", die)
+
+
+def refused(call, *said: str) -> None:
+    """Asserts that a call raises one error of the library's, of one line that says what is expected."""
+    with pytest.raises(bt.BayesticketError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in said:
+        assert part in message
+
+
+def deep_model(*, seed=0, **changes):
     """A model of two layers for `ModularAddition(p=7)`."""
     config = {"n_layers": 2, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 5, "d_vocab": 9, "d_vocab_out": 7}
-    return hooked_transformer(config | {"act_fn": "relu", "normalization_type": "LN"} | changes, seed=0)
+    return hooked_transformer(config | {"act_fn": "relu", "normalization_type": "LN"} | changes, seed=seed)
 
 
 def addition_grid(p, k=2):

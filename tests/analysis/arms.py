@@ -3,13 +3,8 @@
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
 
 from bayesticket.analysis import Times
-
-properties = settings(deadline=None, max_examples=60, derandomize=True)
-seeds = st.integers(0, 2**31)
 
 # Weeks of remission under 6-mercaptopurine and placebo (Freireich et al. 1963; Gehan 1965); negative: censored.
 TREATED = [6, 6, 6, -6, 7, -9, 10, -10, -11, 13, 16, -17, -19, -20, 22, 23, -25, -32, -32, -34, -35]

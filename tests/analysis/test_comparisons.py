@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.stats
-from arms import PLACEBO, TREATED, draw, median_of, properties, seeds, times
+from arms import PLACEBO, TREATED, draw, median_of, times
+from helpers import properties, seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from arms import contains, seeds, times
+from arms import contains, times
+from helpers import seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers import deep_model, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from bayesticket.analysis import (
 )
 from bayesticket.analysis.ticket_controls import norm_kept
 from bayesticket.interventions import Intervention
-from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import TrainConfig, Training, train_config
 from bayesticket.specs import spec_id
 
@@ -69,14 +69,6 @@ def assert_same(weights, others):
 def assert_masked(weights, dense, ticket):
     """Weights are mask ⊙ dense where there is a mask, and dense elsewhere."""
     assert_same(weights, {name: dense[name] * ticket.masks.get(name, 1) for name in dense})
-
-
-def refused(call, *said):
-    with pytest.raises(bt.BayesticketError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    for part in said:
-        assert part in str(caught.value)
 
 
 # --- pruning ---
@@ -173,11 +165,6 @@ def test_all_layers_of_a_deep_model_are_pruned():
         "blocks.0.attn.W_Q",
         "blocks.1.attn.W_Q",
     }
-
-
-def deep_model(seed=0):
-    shape = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_head": 4, "d_mlp": 8, "n_ctx": 5, "d_vocab": 9}
-    return hooked_transformer(shape | {"act_fn": "relu", "normalization_type": "LN"}, seed=seed)
 
 
 # --- tickets ---

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-from arms import PLACEBO, TREATED, contains, draw, median_of, product_limit, properties, seeds, times
+from arms import PLACEBO, TREATED, contains, draw, median_of, product_limit, times
+from helpers import properties, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import torch
+from helpers import Killed, die_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import SMALL, TASK, Held, assert_same
@@ -131,26 +132,14 @@ def test_a_gradient_along_the_weights_leaves_nothing(gradient):
 # State ---------------------------------------------------------------------------------------------------------------
 
 
-class _Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("case", STATEFUL)
 @pytest.mark.parametrize("killed_at", [3, 17, 33])
 def test_state_survives_a_kill_to_the_bit(tmp_path, case, killed_at, monkeypatch):
-    from bayesticket.runs import Training
-
-    whole, original = bt.train(TASK, STATEFUL[case], **OPTIONS), Training.take_epoch
-
-    def die(self):
-        if self.epoch == killed_at:
-            raise _Killed
-        original(self)
-
-    monkeypatch.setattr(Training, "take_epoch", die)
-    with pytest.raises(_Killed):
+    whole = bt.train(TASK, STATEFUL[case], **OPTIONS)
+    die_at(killed_at, monkeypatch)
+    with pytest.raises(Killed):
         bt.train(TASK, STATEFUL[case], **OPTIONS, store=tmp_path / "run", checkpoint_every=5)
-    monkeypatch.setattr(Training, "take_epoch", original)
+    monkeypatch.undo()
     assert_same(bt.resume(tmp_path / "run"), whole)
 
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
-from catalog import TASKS, model_of
+from catalog import ADDITION, FORWARDS, TASKS, model_of
 from helpers import attention_and_values, deep_model, value_of
 
 import bayesticket as bt
@@ -69,12 +69,6 @@ def test_the_divergence_from_a_teacher_is_zero_for_itself():
     model = model_of(task)
     value = value_of(KLToTarget(model), model, task.split().test)
     assert value == pytest.approx(0, abs=1e-12)
-
-
-ADDITION = TASKS["addition"]
-
-
-FORWARDS = ("fast", "full")
 
 
 @pytest.mark.parametrize("forward", FORWARDS)

@@ -7,18 +7,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from catalog import TASKS, model_of
+from catalog import ADDITION, FORWARDS, TASKS, model_of
 from helpers import deep_model, value_of
 
 import bayesticket as bt
 from bayesticket.measures import (
     NormalizedMLPLoss,
 )
-
-ADDITION = TASKS["addition"]
-
-
-FORWARDS = ("fast", "full")
 
 
 @pytest.mark.parametrize("forward", FORWARDS)

@@ -6,7 +6,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
-from catalog import TASKS, model_of
+from catalog import ADDITION, TASKS, model_of
 from helpers import deep_model, value_of
 
 import bayesticket as bt
@@ -18,8 +18,6 @@ from bayesticket.measures import (
     ScoreVariance,
     WeightNorms,
 )
-
-ADDITION = TASKS["addition"]
 
 
 @pytest.mark.parametrize("make", [lambda: model_of(ADDITION), deep_model])

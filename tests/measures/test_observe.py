@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from catalog import TASKS, model_of
+from catalog import ADDITION, model_of
 from helpers import attention_and_values, deep_model, value_of
 
 import bayesticket as bt
@@ -24,7 +24,6 @@ from bayesticket.measures import (
 )
 from bayesticket.model import RowLayout
 
-ADDITION = TASKS["addition"]
 SMALL = bt.Architecture(d_model=8, d_mlp=8, n_heads=2)
 EVERY = [
     WeightNorms(),

@@ -7,17 +7,12 @@ import pytest
 import scipy.special
 import scipy.stats
 import torch
-from catalog import TASKS, model_of
+from catalog import ADDITION, FORWARDS, model_of
 from helpers import deep_model, value_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesticket.measures import EffectiveRank, effective_rank
-
-ADDITION = TASKS["addition"]
-
-
-FORWARDS = ("fast", "full")
 
 
 def rank_by_svd(matrix):

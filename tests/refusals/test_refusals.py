@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from helpers import refused
 from safetensors.torch import save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
@@ -48,16 +49,6 @@ def snapshot(directory: Path) -> dict[str, bytes | None]:
     """Everything below a directory."""
     paths = sorted(directory.rglob("*"))
     return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
-
-
-def refused(call, *said: str) -> None:
-    """Asserts exactly one error of the library's, of one line that says what is expected."""
-    with pytest.raises(bt.BayesticketError) as caught:
-        call()
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in said:
-        assert part in message
 
 
 def attach(intervention: bt.Intervention, model: HookedTransformer | None = None, batch=TRAIN):

@@ -14,6 +14,7 @@ from typing import Unpack, get_type_hints
 import pandas as pd
 import pytest
 import torch
+from helpers import Killed, die_at
 
 import bayesticket as bt
 from bayesticket.runs import (
@@ -309,10 +310,6 @@ CASES = {
 }
 
 
-class _Killed(BaseException):
-    pass
-
-
 @pytest.mark.parametrize("case", [*CASES, "redraw"])
 @pytest.mark.parametrize("killed_at", [1, 17, 33])
 def test_a_run_killed_at_any_epoch_resumes_to_the_bit(tmp_path, case, killed_at, monkeypatch):
@@ -320,19 +317,10 @@ def test_a_run_killed_at_any_epoch_resumes_to_the_bit(tmp_path, case, killed_at,
     options = {"model": SMALL, "epochs": 40, "lr": 3e-3, "seed": 2, **CASES.get(case, {})}
     whole = bt.train(task, **options)
 
-    from bayesticket.runs import Training
-
-    original = Training.take_epoch
-
-    def die(self):
-        if self.epoch == killed_at:
-            raise _Killed  # as abrupt as kill -9: nothing is written after this
-        original(self)
-
-    monkeypatch.setattr(Training, "take_epoch", die)
-    with pytest.raises(_Killed):
+    die_at(killed_at, monkeypatch)
+    with pytest.raises(Killed):
         bt.train(task, **options, store=tmp_path / "run", checkpoint_every=5)
-    monkeypatch.setattr(Training, "take_epoch", original)
+    monkeypatch.undo()
     assert (tmp_path / "run" / "checkpoint.safetensors").exists() == (killed_at > 5)
     resumed = bt.resume(tmp_path / "run")
     assert_same(resumed, whole)
@@ -491,11 +479,11 @@ def test_a_run_killed_at_its_last_record_resumes_to_the_bit(tmp_path, batch_size
 
     def die(self):
         if self.epoch == 20:
-            raise _Killed
+            raise Killed
         record(self)
 
     monkeypatch.setattr(Training, "record", die)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         bt.train(task, **options, store=tmp_path / "run", checkpoint_every=5)
     monkeypatch.setattr(Training, "record", record)
     assert_same(bt.resume(tmp_path / "run"), whole)
@@ -642,11 +630,11 @@ def test_a_save_that_is_cut_off_leaves_a_directory_that_is_still_ours(tmp_path, 
     for name in ("write_tensors", "write_atomically"):
 
         def die(*given):
-            raise _Killed
+            raise Killed
 
         with monkeypatch.context() as patch:
             patch.setattr(module, name, die)
-            with pytest.raises(_Killed):
+            with pytest.raises(Killed):
                 run.save(tmp_path / "run")
         with pytest.raises(bt.BayesticketError, match=r"not finished|with a run\.json"):
             bt.Run.load(tmp_path / "run")

@@ -33,11 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def threads():
     with ThreadPoolExecutor(1) as executor:
         yield executor

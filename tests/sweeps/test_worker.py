@@ -39,11 +39,6 @@ def alive_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 def stop_at(epoch: int, alive_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes the alive file when that epoch is reported."""
     report = worker.ProgressReporter.__call__

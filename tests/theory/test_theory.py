@@ -7,14 +7,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from helpers import properties, seeds
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesticket import theory
 from bayesticket.errors import BayesticketError
 
-properties = settings(deadline=None, max_examples=60, derandomize=True)
-seeds = st.integers(0, 2**31)
 scales = st.sampled_from([0.01, 0.3, 1.0, 3.0, 30.0])
 
 
