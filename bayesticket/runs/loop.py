@@ -17,7 +17,7 @@ from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerSt
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
-from bayesticket.runs.directory import Status
+from bayesticket.runs.header import Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.rehearse import rehearse
 from bayesticket.runs.run import Run, describe_config

@@ -16,8 +16,9 @@ from bayesticket.files import reading, require_path
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
-from bayesticket.runs.directory import Header, RunDirectory, Status
+from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.epochs import first_epoch, settled_epoch
+from bayesticket.runs.header import Header, Status
 from bayesticket.runs.versions import parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
 

@@ -1,0 +1,94 @@
+"""The header of a run: what `run.json` says of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast, get_args
+
+from bayesticket.errors import refuse, refuse_name
+from bayesticket.runs.config import TrainConfig
+from bayesticket.specs import JSON, description_id
+
+FORMAT = 2
+Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
+COMPLETE: tuple[Status, ...] = ("finished", "stopped")
+"""A run is complete when it has gone through all its epochs, or has stopped where its configuration says so."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What `run.json` says of a run."""
+
+    config: dict[str, JSON]
+    """The configuration as `describe` writes it: the settings that differ from the defaults."""
+    status: Status
+    epoch: int
+    """How many epochs were trained."""
+    seconds: float
+    """Wall-clock time of the training."""
+    made_with: dict[str, str]
+    """Versions, Python, threads, device, and which forward was used."""
+    recorded: tuple[str, ...] = ()
+    """The measures that were recorded, as they print."""
+    cut_short: bool = False
+    """Whether a function given to `train` has stopped it, before the end that its configuration says."""
+
+    @cached_property
+    def id(self) -> str:
+        """The id of the configuration."""
+        return description_id(self.config)
+
+    @property
+    def grok_threshold(self) -> float:
+        """The test accuracy that counts as grokking in this run."""
+        return float(self.config.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has gone through all its epochs, or has stopped where its configuration says so."""
+        return self.status in COMPLETE and not self.cut_short
+
+    def as_json(self) -> dict[str, object]:
+        """The header as plain JSON."""
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "status": self.status,
+            "epoch": self.epoch,
+            "seconds": round(self.seconds, 3),
+            "made_with": self.made_with,
+            "recorded": list(self.recorded),
+            "config": self.config,
+            **({"cut_short": True} if self.cut_short else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> "Header":
+        """A header from what `as_json` gave; raises unless it is one."""
+        if data.get("format") != FORMAT:
+            raise refuse("format", data.get("format"), f"a run.json of format {FORMAT}")
+        for name, kind in _KINDS.items():
+            given = data.get(name)
+            if isinstance(given, bool) or not isinstance(given, kind) or (kind is not dict and _is_negative(given)):
+                raise refuse(name, given, "a run.json written by this library")
+        if data["status"] not in get_args(Status):
+            raise refuse_name("status", data["status"], get_args(Status))
+        config = cast("dict[str, JSON]", data["config"])
+        if config.get("type") != "TrainConfig":
+            raise refuse("config", config.get("type"), "the description of a TrainConfig")
+        recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
+        known = (data[name] for name in ("status", "epoch", "seconds", "made_with"))
+        return cls(config, *known, recorded, data.get("cut_short") is True)  # type: ignore[arg-type]
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "status": str,
+    "epoch": int,
+    "seconds": (int, float),
+    "made_with": dict,
+    "config": dict,
+}
+
+
+def _is_negative(given: object) -> bool:
+    return isinstance(given, int | float) and not given >= 0  # NaN too
