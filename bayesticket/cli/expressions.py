@@ -1,11 +1,12 @@
 """Specifications typed as text, on the command line and in TOML files: read by grammar, never evaluated."""
 
 import ast
+import inspect
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.optim import Optimizer, as_optimizer
-from bayesticket.specs import Spec, field_names
+from bayesticket.specs import Spec, field_names, is_library_class
 
 
 def parse_spec(text: str, field: str = "specification", kind: type[Spec] = Spec) -> Spec:
@@ -46,8 +47,13 @@ def parse_optimizer(text: str, field: str = "optimizer") -> Optimizer:
 
 def kind_names(kind: type[Spec]) -> list[str]:
     """Names of the specifications of one kind that can be written."""
-    # Every class is abstract or final, so those without subclasses are the ones that can be built.
-    return [name for name, known in Spec.kinds.items() if issubclass(known, kind) and not known.__subclasses__()]
+    return [name for name, known in Spec.kinds.items() if issubclass(known, kind) and not _is_base(known)]
+
+
+def _is_base(kind: type[Spec]) -> bool:
+    """Whether a class of the library is there for others to derive from; its classes are bases or final."""
+    derived = [each for each in kind.__subclasses__() if Spec.kinds.get(each.__name__) is each]
+    return inspect.isabstract(kind) or any(map(is_library_class, derived))
 
 
 def _build(node: ast.expr, text: str, field: str, kind: type[Spec] = Spec) -> object:
