@@ -355,7 +355,7 @@ def test_edits_that_can_share_a_pattern(make):
         ({"blocks.0.mlp.W_in": [[True]]}, "masks['blocks.0.mlp.W_in']: got [[True]]; accepted: a boolean tensor"),
         (
             {"blocks.0.mlp.W_in": torch.ones(3, 8, dtype=torch.bool)},
-            "masks['blocks.0.mlp.W_in']: got 'shape (3, 8)'; accepted: shape (8, 8)",
+            "masks['blocks.0.mlp.W_in']: got shape (3, 8); accepted: shape (8, 8)",
         ),
         ({"blocks.0.mlp.Win": torch.ones(8, 8, dtype=torch.bool)}, "Closest: 'blocks.0.mlp.W_in'"),
         ({"blocks.2.mlp.W_in": torch.ones(8, 8, dtype=torch.bool)}, "masks: got 'blocks.2.mlp.W_in'; accepted: "),
@@ -410,8 +410,8 @@ def test_models_too_small_for_the_task(no_forward, changes, said):
 
 def test_models_too_small_for_a_batch(no_forward):
     recipe = bt.KLPrior()
-    refused(lambda: attach(recipe, transformer(n_ctx=4)), "batch: got '5 positions'; accepted: at most the model's 4")
-    refused(lambda: attach(recipe, transformer(d_vocab=6)), "batch: got 'token 6'; accepted: tokens of the model, 0 to")
+    refused(lambda: attach(recipe, transformer(n_ctx=4)), "batch: got 5 positions; accepted: at most the model's 4")
+    refused(lambda: attach(recipe, transformer(d_vocab=6)), "batch: got token 6; accepted: tokens of the model, 0 to")
     refused(lambda: recipe.attach("gpt2", TRAIN), "model: got 'gpt2'; accepted: a HookedTransformer")
 
 
