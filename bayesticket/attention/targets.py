@@ -70,15 +70,15 @@ def as_target(field: str, given: object) -> Target:
         # A copy, so that later changes to the given tensor do not change the target.
         return _require_distributions(field, given).clone()
     if isinstance(given, str | Path):
-        given = _run_at(field, given)
+        given = _model_at(field, given)
     teacher = getattr(given, "model", given)
     if isinstance(teacher, HookedTransformer | Permuted):
         return teacher
     raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
 
 
-def _run_at(field: str, given: str | Path) -> HoldsModel:
-    """The saved run at a path; a string that is neither a path of one nor a name raises."""
+def _model_at(field: str, given: str | Path) -> HookedTransformer:
+    """The model of the saved run at a path; a string that is neither a path of one nor a name raises."""
     # Runs stand above this room, and only a path needs them.
     from bayesticket.runs import Run, RunDirectory
 
@@ -89,7 +89,7 @@ def _run_at(field: str, given: str | Path) -> HoldsModel:
     if isinstance(given, str) and not is_run:
         others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
         raise refuse_name(field, given, (*NAMES, *others))
-    return Run.load(given)
+    return Run.load(given).model
 
 
 def _require_distributions(field: str, target: Tensor) -> Tensor:

@@ -236,7 +236,7 @@ class Training:
     def _require_curve_of_rule(self) -> None:
         """Raises where the rule to stop by is about a curve that is not recorded."""
         if (rule := self.config.stop_when) is not None:
-            names = [*self.train.observer.measures, *self.test.observer.measures]
+            names = [*self.train.observer.taken, *self.test.observer.taken]
             if str(replace(Column.parse(rule.curve), entry="")) not in names:
                 raise refuse_name("stop_when.curve", rule.curve, names)
 

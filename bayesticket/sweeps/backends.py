@@ -17,13 +17,16 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Literal
 
 from bayesticket.errors import BayesticketError
 from bayesticket.files import one_line
 from bayesticket.sweeps.process import EXIT_TERMINATED, READY, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
-START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+START_METHOD: Literal["forkserver", "spawn", "fork"] = (
+    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+)
 """How worker processes are started: forked from a process that has imported everything and runs no threads.
 
 A spawned process needs seconds to import torch and TransformerLens; "fork" is not safe in a program with threads.

@@ -11,8 +11,8 @@ ORDER = ("kl", "none", "adversarial")
 """In which order they are started: the one that groks first, since it has the most to show."""
 STRENGTH = 1.0
 EPOCHS = 4_000
-STOPPING: dict[str, object] = {"stop_after_grok": 300}
-"""The options of `train` that end a run before its last epoch."""
+PATIENCE = 300
+"""Epochs that a run goes on after it has grokked."""
 
 
 def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
@@ -26,7 +26,7 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
             seed=seed,
             epochs=epochs,
             record_every=20,
-            **STOPPING,
+            stop_after_grok=PATIENCE,
         )
         for arm, prior in arms.items()
     }
