@@ -15,18 +15,17 @@ from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_connections
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
 from bayesticket.errors import BayesticketError
 from bayesticket.files import one_line
 from bayesticket.sweeps.process import EXIT_TERMINATED, READY, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
-START_METHOD: Literal["forkserver", "spawn", "fork"] = (
-    "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-)
+START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 """How worker processes are started: forked from a process that has imported everything and runs no threads.
 
 A spawned process needs seconds to import torch and TransformerLens; "fork" is not safe in a program with threads.
@@ -119,7 +118,7 @@ class ProcessBackend(Backend):
         self._start(job)
 
     def _start(self, job: Job) -> None:
-        context = multiprocessing.get_context(START_METHOD)
+        context = cast("SpawnContext", multiprocessing.get_context(START_METHOD))  # or another with the same methods
         context.set_forkserver_preload(PRELOADED)
         try:
             ours, theirs = context.Pipe()
