@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import logging
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -136,7 +137,7 @@ class _Contents:
 
 
 _PLAIN = bool | int | float | complex | str | bytes | None
-_OPAQUE = type | types.ModuleType | types.FunctionType | types.MethodType
+_OPAQUE = type | types.ModuleType | types.FunctionType | types.MethodType | logging.Logger
 
 
 def _is_within(path: str, root: str) -> bool:

@@ -70,7 +70,7 @@ class AttentionGradient(AttentionMeasure):
             d_scores = d_scores[:, :, -1:]
         if self.heads is not None:
             d_scores = d_scores[:, self.heads]
-        embedded = self._reads_embedding(model)
+        embedded = residual_name(layer) not in seen.activations  # asked now, hooks of edits would count
         if any(is_before_scores(name, layer) or (embedded and name not in FAST_HOOKS) for name in seen.edited):
             return torch.tensor(torch.nan)  # what the scores are made of is edited, and was not read
         if embedded and model.cfg.normalization_type is None:

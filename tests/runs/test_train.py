@@ -292,7 +292,7 @@ def test_a_run_with_a_class_of_the_users_loads_without_it(tmp_path):
     del Spec.kinds["Mine"]
     loaded = bt.Run.load(directory)
     assert loaded.curves.index.tolist() == [0, 10]
-    with pytest.raises(bt.BayesticketError, match=r"'Mine'.*import the module"):
+    with pytest.raises(bt.BayesticketError, match=r"'Mine'.*import test_train first"):
         _ = loaded.config
 
 
