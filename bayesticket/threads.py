@@ -1,4 +1,4 @@
-"""How many threads torch uses inside an operation, set for a while and then restored."""
+"""How torch computes in a thread, set for a while and then restored: its number of threads, and denormal numbers."""
 
 import threading
 from collections.abc import Iterator
@@ -71,3 +71,26 @@ def _close(use: _Use) -> None:
             setter = threading.Thread(target=torch.set_num_threads, args=(elsewhere,))
             setter.start()
             setter.join()
+
+
+@contextmanager
+def denormals_flushed() -> Iterator[None]:
+    """Treats denormal numbers, in float32 those below 1.2e-38, as 0 inside the context, in this thread.
+
+    Attention that a prior has drawn away from a position has weights as small as that, and processors are slow with
+    them: a step then takes four times as long.
+
+    >>> with denormals_flushed():
+    ...     (torch.tensor(1e-39) * 1.0).item()
+    0.0
+    """
+    before = _flushes_denormals()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def _flushes_denormals() -> bool:
+    return not (torch.tensor(1e-39) * 1.0).item()

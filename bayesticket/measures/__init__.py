@@ -9,7 +9,7 @@ from bayesticket.measures.base import AttentionMeasure, Measure, Observation, Op
 from bayesticket.measures.columns import Column, Half, Measured
 from bayesticket.measures.condition import StructuralCondition
 from bayesticket.measures.contraction import Contraction
-from bayesticket.measures.defaults import DEFAULT_MEASURES, suited_to
+from bayesticket.measures.defaults import DEFAULT_MEASURES, additional, suited_to
 from bayesticket.measures.explaining import ExplainingAway, LipschitzBounds
 from bayesticket.measures.frequency_losses import ExcludedLoss, RestrictedLoss
 from bayesticket.measures.gradients import AttentionGradient
@@ -62,6 +62,7 @@ __all__ = [
     "SeparabilityMargin",
     "StructuralCondition",
     "WeightNorms",
+    "additional",
     "attention_of",
     "class_margins",
     "effective_rank",

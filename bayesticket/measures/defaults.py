@@ -49,3 +49,20 @@ def suited_to(model: HookedTransformer, batch: Examples, measures: Iterable[Meas
         else:
             suited.append(measure)
     return tuple(suited)
+
+
+def additional(default: Iterable[Measure], chosen: Iterable[Measure]) -> list[Measure]:
+    """What is recorded beside the default: of a measure that is in it, the other parts of the split alone.
+
+    >>> additional([KLToOracle()], [KLToOracle(), KLToOracle(half=("train", "test"))])
+    [KLToOracle(half=('test',))]
+    """
+    recorded = {measure.name: set(measure.recorded_on) for measure in default}
+    further: list[Measure] = []
+    for measure in chosen:
+        parts = tuple(part for part in measure.recorded_on if part not in recorded.get(measure.name, ()))
+        if measure.name not in recorded:
+            further.append(measure)
+        elif parts:
+            further.append(replace(measure, half=parts))
+    return further

@@ -13,7 +13,16 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse_name
 from bayesticket.interventions import Live, Recipe
-from bayesticket.measures import DEFAULT_MEASURES, Column, Observer, OptimizerStep, observe, run_forward, suited_to
+from bayesticket.measures import (
+    DEFAULT_MEASURES,
+    Column,
+    Observer,
+    OptimizerStep,
+    additional,
+    observe,
+    run_forward,
+    suited_to,
+)
 from bayesticket.model import RowLayout, choose_forward, mounted
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
@@ -23,7 +32,7 @@ from bayesticket.runs.rehearse import rehearse
 from bayesticket.runs.run import Run, describe_config
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
-from bayesticket.specs import description_id
+from bayesticket.specs import description_id, is_library_class
 from bayesticket.tasks import Examples
 
 Record = dict[str, float]
@@ -65,7 +74,7 @@ class Training:
         self.first_draw = train
         self.model = build_model(config, self.device)
         default = suited_to(self.model, train, DEFAULT_MEASURES)
-        self.measures = (*default, *(each for each in config.measures if each not in default))
+        self.measures = (*default, *additional(default, config.measures))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
         self._require_curve_of_rule()
@@ -83,6 +92,8 @@ class Training:
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
+        if not all(is_library_class(type(measure)) for measure in self.measures):
+            self._observe(self.test), self._observe(self.train)  # mistakes in measures are found before training
 
     def _train_half(self, train: Examples, n_test: int) -> _Half:
         live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))

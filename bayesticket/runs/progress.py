@@ -43,8 +43,8 @@ def reporting(
 
         def call(reached: int, values: Mapping[str, float]) -> None:
             try:
-                if progress(reached, values) is True:
-                    requests.stop = True
+                answer = progress(reached, values)
+                requests.stop |= type(answer).__name__ in ("bool", "bool_") and bool(answer)  # NumPy's too
             except StopTraining:
                 requests.stop = True
             except KeyboardInterrupt:  # between two steps, so that stopping can be orderly

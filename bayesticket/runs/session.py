@@ -72,7 +72,7 @@ class Session:
             training.take_epoch()
             training.seconds = time.perf_counter() - started
             if training.records and training.records[-1]["epoch"] == training.epoch - 1:
-                report(training.epoch - 1, training.records[-1])
+                report(training.epoch - 1, dict(training.records[-1]))
                 self._ask(requests)
             if stop is not None and stop():
                 requests.interrupted.set()
@@ -84,14 +84,14 @@ class Session:
             self._try_checkpoint(self.directory)  # without the record below, which an uninterrupted run does not make
         if training.records[-1]["epoch"] != training.epoch:
             training.record()
-        report(training.epoch, training.records[-1])
+        report(training.epoch, dict(training.records[-1]))
 
     def _ask(self, requests: Requests) -> None:
         """Asks the function to stop by about the last record; a mistake in it keeps the run, as one in `progress`."""
         if self.stop_when is None or not self.training.records:
             return
         try:
-            requests.stop |= says_stop(self.stop_when, self.training.records[-1])
+            requests.stop |= says_stop(self.stop_when, dict(self.training.records[-1]))
         except Exception as error:
             requests.error = error
 

@@ -24,7 +24,7 @@ from bayesticket.runs.session import Session
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop
 from bayesticket.schedules import Strength
 from bayesticket.tasks import AbstractTask, SplitBy
-from bayesticket.threads import torch_threads
+from bayesticket.threads import denormals_flushed, torch_threads
 
 log = logging.getLogger("bayesticket")
 CHECKPOINT_EVERY = 500
@@ -154,7 +154,7 @@ def train_config(
     def run_to_end(training: Training) -> Run:
         return Session(training, directory, checkpoint_every, stop_when).run_to_end(progress, stop)
 
-    with torch_threads(threads):
+    with torch_threads(threads), denormals_flushed():
         if directory is None:
             return run_to_end(Training(config, config_file))
         directory.require_run(describe_config(config)[0])

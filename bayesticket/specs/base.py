@@ -73,14 +73,14 @@ class Spec:
 
 
 def _require_decorated(kind: type[Spec]) -> None:
-    """Raises where a class has fields of its own and is no frozen dataclass."""
+    """Raises where a class has fields of its own, or an `__init__`, and is no frozen dataclass."""
     own = vars(kind)
-    if "__dataclass_fields__" not in own and not own.get("__annotations__"):
+    if "__dataclass_fields__" not in own and not own.get("__annotations__") and "__init__" not in own:
         return  # nothing was added to its base
     if "__dataclass_fields__" not in own or not own["__dataclass_params__"].frozen:
         raise BayesticketError(
             f"{kind.__name__}: got a class that is not a frozen dataclass; accepted: @bayesticket.spec in the line "
-            f"above `class {kind.__name__}`"
+            f"above `class {kind.__name__}`, and fields such as `strength: float = 1.0` in place of an `__init__`"
         )
 
 

@@ -244,3 +244,19 @@ def test_attention_under_an_intervention_is_the_edited_one():
 def test_attention_at_a_place_that_the_model_lacks_is_refused(place, said):
     with pytest.raises(bt.BayesticketError, match=said):
         attention_of(model_of(ADDITION), ADDITION.split().test, **place)
+
+
+def test_a_default_measure_may_be_recorded_on_further_halves(own_classes, tmp_path):
+    small = bt.Architecture(d_model=8, d_mlp=8)
+    measures = [bt.KLToOracle(half=("train", "test")), bt.Loss(), bt.MLPNorm(half="test")]
+    run = bt.train(ADDITION, model=small, epochs=5, measures=measures)
+    assert {"kl_to_oracle", "test_kl_to_oracle", "mlp_norm", "test_mlp_norm"} <= set(run.curves)
+
+    @bt.spec
+    class Square(bt.Measure):
+        def value(self, seen):
+            return seen.logits
+
+    with pytest.raises(bt.BayesticketError, match="Square"):
+        bt.train(ADDITION, model=small, epochs=5, measures=[Square()], store=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

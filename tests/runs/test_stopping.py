@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -294,3 +295,14 @@ def test_what_is_out_of_date_is_not_read(whole, tmp_path):
     assert not (store / "curves.parquet").exists()
     assert bt.Run.load(store, partial=True).epoch == 21
     assert_same(bt.resume(store), whole)
+
+
+def test_a_callback_may_do_with_its_record_what_it_likes():
+    def spoil(epoch, record):
+        record.pop("epoch", None)
+        record["test_loss"] = -1.0
+        return np.True_ if epoch >= 20 else np.False_
+
+    run = bt.train(bt.ModularAddition(p=5), model=bt.Architecture(d_model=8, d_mlp=8), epochs=40, progress=spoil)
+    assert (run.curves["test_loss"] > 0).all()
+    assert (run.status, run.epoch) == ("stopped", 21)

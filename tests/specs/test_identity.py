@@ -220,6 +220,15 @@ def test_a_class_that_is_not_frozen_is_told_what_to_write(decorator, restored_ki
         Forgotten()
 
 
+def test_a_class_with_an_init_of_its_own_is_told_what_to_write(restored_kinds):
+    class Push(bt.Intervention):
+        def __init__(self, strength=0.1):
+            self.strength = strength
+
+    with pytest.raises(bt.BayesticketError, match=r"Push: got .* not a frozen dataclass.*in place of an `__init__`"):
+        Push()
+
+
 def test_a_plain_frozen_dataclass_works(restored_kinds):
     @dataclasses.dataclass(frozen=True)
     class PlainPrior(bt.Intervention):
