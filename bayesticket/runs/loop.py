@@ -93,7 +93,8 @@ class Training:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
         if not all(is_library_class(type(measure)) for measure in self.measures):
-            self._observe(self.test), self._observe(self.train)  # mistakes in measures are found before training
+            for half in (self.test, self.train):
+                self._observe(half)  # mistakes in measures are found before training
 
     def _train_half(self, train: Examples, n_test: int) -> _Half:
         live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))
