@@ -23,7 +23,7 @@ class FrequencyLoss(FourierMeasure):
     """Base of the losses with and without the key frequencies."""
 
     keys: tuple[int, ...] | None = None
-    """The key frequencies, from 1 to ⌊p/2⌋; None for the model's own in the spectrum `of`, as `key_frequencies` has them."""
+    """The key frequencies, from 1 to ⌊p/2⌋; None for those of the spectrum `of`, found as `key_frequencies` does."""
     together: bool = True
     """All key frequencies at once, or one at a time: each of `keys`, or each from 1 to ⌊p/2⌋ where `keys` is None."""
     directions: Directions = "sum"
