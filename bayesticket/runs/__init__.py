@@ -6,7 +6,7 @@ owner of its files; a `Run` is what it leaves. Many runs at once are the busines
 
 from bayesticket.runs.config import TrainConfig, configure, configure_from, option_names
 from bayesticket.runs.directory import Busy, RunDirectory
-from bayesticket.runs.epochs import first_epoch, settled_epoch
+from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, settled_epoch
 from bayesticket.runs.header import COMPLETE, Header, Status
 from bayesticket.runs.interrupt import Interrupted
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
@@ -47,6 +47,7 @@ __all__ = [
     "first_epoch",
     "keep_freed_memory",
     "option_names",
+    "refuse_unrecorded",
     "restore_config",
     "resume",
     "settled_epoch",

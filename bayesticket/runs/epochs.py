@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
-from bayesticket.errors import refuse_case
+from bayesticket.errors import BayesticketError, refuse_case
 
 
 def first_epoch(holds: pd.Series) -> int | None:
@@ -31,6 +31,15 @@ def settled_epoch(holds: pd.Series) -> int | None:
     """
     from_here_on = np.logical_and.accumulate(_booleans(holds)[::-1])[::-1]
     return _first_label(holds, from_here_on)
+
+
+def refuse_unrecorded(curve: str, run: str) -> BayesticketError:
+    """Builds the error for a curve without a value, of which nobody can say whether it reached a threshold.
+
+    >>> refuse_unrecorded("unseen_accuracy", "this run")
+    BayesticketError("curve: got 'unseen_accuracy', which is NaN throughout in this run; accepted: a curve with values")
+    """
+    return refuse_case("curve", f"{curve!r}, which is NaN throughout in {run}", "a curve with values")
 
 
 def _first_label(series: pd.Series, holds: Bool[np.ndarray, " records"]) -> int | None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_number
 from bayesticket.files import reading, require_path
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import RunDirectory
-from bayesticket.runs.epochs import first_epoch, settled_epoch
+from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, settled_epoch
 from bayesticket.runs.header import Header, Status
 from bayesticket.runs.versions import parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
@@ -101,24 +101,36 @@ class Run:
         """The test accuracy that counts as grokking in this run."""
         return self.header().grok_threshold
 
-    def grok_epoch(self, threshold: float | None = None) -> int | None:
-        """The first recorded epoch at which test accuracy reaches the threshold, by default the run's own; or None."""
-        return first_epoch(self._reaches("test_accuracy", threshold))
+    def grok_epoch(self, threshold: float | None = None, *, curve: str = "test_accuracy") -> int | None:
+        """The first recorded epoch at which test accuracy reaches the threshold, by default the run's own; or None.
+
+        With `curve="unseen_accuracy"` it is that of the accuracy on test examples whose orbit training has not seen.
+        Raises where the run has records, but no value of the curve.
+        """
+        return first_epoch(self._reaches(curve, threshold))
 
     def memorised_epoch(self, threshold: float = MEMORISED) -> int | None:
         """The first recorded epoch at which training accuracy reaches the threshold, or None."""
         return first_epoch(self._reaches("train_accuracy", threshold))
 
-    def stable_after(self, threshold: float | None = None) -> int | None:
-        """The recorded epoch from which on test accuracy stays at the threshold, by default the run's own; or None."""
-        return settled_epoch(self._reaches("test_accuracy", threshold))
+    def stable_after(self, threshold: float | None = None, *, curve: str = "test_accuracy") -> int | None:
+        """The recorded epoch from which on test accuracy stays at the threshold; or None.
+
+        Threshold and curve are those of `grok_epoch`.
+        """
+        return settled_epoch(self._reaches(curve, threshold))
 
     def _reaches(self, curve: str, threshold: float | None) -> pd.Series:
         threshold = self.grok_threshold if threshold is None else threshold
         require_number("threshold", threshold, above=0.0)
-        if curve not in self.curves:  # the run failed before its first record
+        if not len(self.curves):  # the run failed before its first record
             return pd.Series(dtype=bool)
-        return pd.Series(self.curves[curve] >= threshold)
+        if not isinstance(curve, str) or curve not in self.curves:
+            raise refuse_name("curve", curve, list(self.curves))
+        values = pd.Series(self.curves[curve])
+        if values.isna().all():
+            raise refuse_unrecorded(curve, "this run")
+        return values >= threshold
 
     def phases(self) -> "Phases":
         """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.analysis`."""

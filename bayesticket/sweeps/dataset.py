@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
 from bayesticket.measures import DEFAULT_MEASURES
-from bayesticket.runs import MEMORISED, Header, Run, first_epoch
+from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -161,12 +161,14 @@ class Runs:
 
     # Grokking times -----------------------------------------------------------------------------------------------
 
-    def grok_epochs(self, threshold: float | None = None) -> pd.DataFrame:
+    def grok_epochs(self, threshold: float | None = None, *, curve: str = "test_accuracy") -> pd.DataFrame:
         """The first recorded epoch at which each run's test accuracy reaches the threshold; <NA> where it never did.
 
         The threshold is by default each run's own `grok_threshold`. One row for each arm, one column for each seed.
+        With `curve="unseen_accuracy"` the epochs are those of the accuracy on test examples whose orbit training has
+        not seen. Raises where a run has records, but no value of the curve.
         """
-        return self._first_epochs("test_accuracy", threshold)
+        return self._first_epochs(curve, threshold)
 
     def memorised_epochs(self, threshold: float = MEMORISED) -> pd.DataFrame:
         """The first recorded epoch at which each run's training accuracy reaches the threshold."""
@@ -175,8 +177,9 @@ class Runs:
     def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:
         if threshold is not None:
             require_number("threshold", threshold, above=0.0)
-        if curve not in self.curves.data_vars:
-            raise refuse_case("curves", f"a dataset without {curve}", f"runs with their {curve}")
+        if not isinstance(curve, str) or curve not in self.curves.data_vars:
+            raise refuse_name("curve", curve, map(str, self.curves.data_vars))
+        self._require_recorded(curve)
         dims = (*self.axes, "seed")
         values = self.curves[curve].transpose(*dims, "epoch").to_numpy()
         own = self.curves["grok_threshold"].transpose(*dims).to_numpy()
@@ -189,35 +192,70 @@ class Runs:
         rows = np.array(first, dtype=object).reshape(-1, len(columns))
         return pd.DataFrame(rows, index=self._rows(), columns=columns).astype("Int64")
 
+    def _require_recorded(self, curve: str) -> None:
+        """Raises where a run has no value of this curve, although it has some of another."""
+        silent = self.curves[curve].isnull().all("epoch")
+        if not silent.any():
+            return
+        silent &= self.curves.notnull().any("epoch").to_array().any("variable")
+        dims, selected = (*self.axes, "seed"), self._selected()
+        runs = itertools.product(*map(self.labels, dims))
+        for labels, without in zip(runs, silent.transpose(*dims).to_numpy().flat, strict=True):
+            if without:
+                raise refuse_unrecorded(curve, name_of((*selected.values(), *labels), (*selected, *dims)))
+
+    def _selected(self) -> dict[str, Label]:
+        """The labels that were selected, by axis."""
+        return {str(name): found.item() for name, found in self.curves.coords.items() if found.ndim == 0}
+
     def _rows(self) -> pd.Index:
         """One row for each arm; where no axis is left, one row with the labels that were selected."""
         labels = {axis: self.labels(axis) for axis in self.axes}
         if not labels:
-            labels = {str(n): [c.item()] for n, c in self.curves.coords.items() if c.ndim == 0} or {"runs": ["all"]}
+            labels = {axis: [label] for axis, label in self._selected().items()} or {"runs": ["all"]}
         if len(labels) == 1:
             ((axis, only),) = labels.items()
             return pd.Index(only, name=axis)
         return pd.MultiIndex.from_product(list(labels.values()), names=list(labels))
 
-    def times(self, arm: Label | None = None, threshold: float | None = None, **axes: Label) -> "Times":
-        """The grokking times of an arm, censored at the end of training where a run never grokked."""
+    def times(
+        self,
+        arm: Label | None = None,
+        threshold: float | None = None,
+        *,
+        curve: str = "test_accuracy",
+        **axes: Label,
+    ) -> "Times":
+        """The grokking times of an arm, censored at the end of training where a run never grokked.
+
+        Threshold and curve are those of `grok_epochs`.
+        """
         from bayesticket.analysis import Times
 
         one = self._arm(arm, axes)
-        reached = [None if pd.isna(epoch) else int(epoch) for epoch in one.grok_epochs(threshold).iloc[0]]
+        reached = [None if pd.isna(epoch) else int(epoch) for epoch in one.grok_epochs(threshold, curve=curve).iloc[0]]
         return Times.of(reached, [int(end) for end in one.curves["trained"].to_numpy()])
 
-    def compare(self, arm: Label, other: Label, threshold: float | None = None, **axes: Label) -> "Comparison":
+    def compare(
+        self,
+        arm: Label,
+        other: Label,
+        threshold: float | None = None,
+        *,
+        curve: str = "test_accuracy",
+        **axes: Label,
+    ) -> "Comparison":
         """Two arms by their grokking times: both medians with intervals, their ratio, and the log-rank p.
 
         `runs.compare("kl", "none", lr=1e-3)` compares interventions at one learning rate;
-        `runs.compare(1e-3, 3e-4, intervention="kl")` compares learning rates under one intervention.
+        `runs.compare(1e-3, 3e-4, intervention="kl")` compares learning rates under one intervention. Threshold and
+        curve are those of `grok_epochs`.
         """
         from bayesticket.analysis import compare_times
 
         unnamed = [axis for axis in self.axes if axis not in axes]
         names = tuple(name_of([label], unnamed[:1]) if unnamed else str(label) for label in (arm, other))
-        one, two = (self.times(label, threshold, **axes) for label in (arm, other))
+        one, two = (self.times(label, threshold, curve=curve, **axes) for label in (arm, other))
         return compare_times(one, two, names=(names[0], names[1]))
 
     # Showing ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesticket.errors import BayesticketError
-from bayesticket.runs import first_epoch, settled_epoch
+from bayesticket.runs import Run, first_epoch, settled_epoch
 
 values = st.lists(st.one_of(st.floats(0, 1), st.just(math.nan), st.just(0.5)), max_size=12)
 
@@ -59,3 +59,27 @@ def test_nan_counts_as_not_reached():
 def test_a_curve_without_a_condition_is_refused(find):
     with pytest.raises(BayesticketError, match=r"^holds: got a series of float64; accepted: a pandas Series of bool"):
         find(curve_of([0.0, 1.0]))
+
+
+def run_of(**curves):
+    table = pd.DataFrame(curves, index=pd.Index([0, 10, 20, 30], name="epoch"), dtype="float64")
+    return Run(description={}, tensors={}, weights={}, curves=table, epoch=30)
+
+
+def test_a_run_groks_by_test_accuracy_unless_another_curve_is_named():
+    run = run_of(test_accuracy=[0.5, 1.0, 0.5, 1.0], unseen_accuracy=[0.1, 0.5, 0.99, 1.0])
+    assert (run.grok_epoch(), run.stable_after()) == (10, 30)
+    assert (run.grok_epoch(curve="unseen_accuracy"), run.stable_after(curve="unseen_accuracy")) == (20, 20)
+    assert (run.grok_epoch(0.5, curve="unseen_accuracy"), run.stable_after(0.5)) == (10, 0)
+
+
+@pytest.mark.parametrize("find", [Run.grok_epoch, Run.stable_after])
+def test_a_curve_without_values_is_an_error_and_not_never(find):
+    run = run_of(test_accuracy=[0, 0, 0, 1], unseen_accuracy=[math.nan] * 4)
+    assert find(run) == 30
+    said = r"^curve: got 'unseen_accuracy', which is NaN throughout in this run; accepted: a curve with values$"
+    with pytest.raises(BayesticketError, match=said):
+        find(run, curve="unseen_accuracy")
+    with pytest.raises(BayesticketError, match=r"^curve: got 'unseen_loss'; accepted: 'test_accuracy', "):
+        find(run, curve="unseen_loss")
+    assert find(run_of(unseen_accuracy=[math.nan, 0, 0, 1]), curve="unseen_accuracy") == 30

@@ -21,6 +21,7 @@ ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
 RATES = (3e-3, 1e-2)
 OPTIONS = {"model": SMALL, "epochs": 40}
 SEEDS = (3, 1, 2)
+UNRECORDED = r"^curve: got 'unseen_accuracy', which is NaN throughout in {}; accepted: a curve with values$"
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +40,13 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def recorded(
-    grokked: int | None, *, trained: int = 100, threshold: float = 0.99, status: Status = "finished"
+    grokked: int | None, *, trained: int = 100, threshold: float = 0.99, status: Status = "finished", **others: object
 ) -> Record:
-    """A run that groks at an epoch, as far as its curves tell."""
+    """A run that groks at an epoch, as far as its curves tell; and its other curves."""
     epochs = np.arange(0, trained + 1, 10)
     reached = np.zeros(len(epochs)) if grokked is None else np.where(epochs >= grokked, threshold, 0.1)
-    curves = pd.DataFrame({"test_accuracy": reached, "train_accuracy": reached}, index=pd.Index(epochs, name="epoch"))
+    both = {"test_accuracy": reached, "train_accuracy": reached}
+    curves = pd.DataFrame(both | others, index=pd.Index(epochs, name="epoch"))
     config = {"type": "TrainConfig"} | ({} if threshold == 0.99 else {"grok_threshold": threshold})
     return Record(Header(config, status, trained, 1.0, {}), curves)
 
@@ -92,6 +94,56 @@ def test_each_run_is_read_at_its_own_threshold():
     assert runs.grok_epochs(0.7)[0].tolist() == [pd.NA, 40]
     assert runs.times("low").epochs.tolist() == [20]
     assert runs.times("low", 0.7).reached.tolist() == [False]
+
+
+def unseen(reached: float) -> np.ndarray:
+    """An accuracy on unseen examples that is reached at an epoch."""
+    return np.where(np.arange(0, 101, 10) >= reached, 1.0, 0.2)
+
+
+def test_epochs_of_the_accuracy_on_unseen_examples_are_those_of_that_curve():
+    runs = assemble(
+        {
+            ("kl", 0): recorded(20, unseen_accuracy=unseen(60)),
+            ("kl", 1): recorded(30, unseen_accuracy=unseen(np.inf)),
+            ("none", 0): recorded(None, unseen_accuracy=unseen(80)),
+            ("none", 1): recorded(40, unseen_accuracy=unseen(90)),
+        }
+    )
+    assert runs.grok_epochs(curve="unseen_accuracy").to_numpy(na_value=-1).tolist() == [[60, -1], [80, 90]]
+    assert runs.grok_epochs(0.2, curve="unseen_accuracy").to_numpy().tolist() == [[0, 0], [0, 0]]
+    assert runs.grok_epochs().to_numpy(na_value=-1).tolist() == [[20, 30], [-1, 40]]
+    times = runs.times("kl", curve="unseen_accuracy")
+    assert (times.epochs.tolist(), times.reached.tolist()) == ([60, 100], [True, False])
+    comparison = runs.compare("kl", "none", curve="unseen_accuracy")
+    assert (comparison.grokked, comparison.runs) == ((1, 2), (2, 2))
+    assert runs.compare("kl", "none").grokked == (2, 1)
+
+
+def test_a_curve_without_values_is_an_error_and_not_never():
+    runs = assemble(
+        {
+            (1e-3, 0): recorded(20, unseen_accuracy=unseen(60)),
+            (1e-3, 1): recorded(20, unseen_accuracy=np.nan),
+        },
+        axes=["lr"],
+    )
+    for ask in (runs.grok_epochs, runs.times):
+        with pytest.raises(bt.BayesticketError, match=UNRECORDED.format("lr 0.001, seed 1")):
+            ask(curve="unseen_accuracy")
+    assert runs.sel(seed=0).grok_epochs(curve="unseen_accuracy")[0].tolist() == [60]
+    with pytest.raises(bt.BayesticketError, match=UNRECORDED.format("lr 0.001, seed 1")):
+        runs.sel(lr=1e-3).grok_epochs(curve="unseen_accuracy")
+    earlier = assemble({("none", 0): recorded(20)})
+    with pytest.raises(bt.BayesticketError, match=UNRECORDED.format("none, seed 0")):
+        earlier.compare("none", "none", curve="unseen_accuracy")
+
+
+def test_a_run_that_failed_before_its_first_record_never_reached_anything():
+    values = recorded(20, unseen_accuracy=unseen(60))
+    nothing = Record(values.header, values.curves.iloc[:0])
+    runs = assemble({("none", 0): values, ("none", 1): nothing})
+    assert runs.grok_epochs(curve="unseen_accuracy").loc["none"].tolist() == [60, pd.NA]
 
 
 def test_times_are_censored_where_training_ended(runs):
@@ -251,8 +303,9 @@ def test_a_comparison_prints_as_one_line():
         (lambda runs: runs.labels("epoch"), "^axis: got 'epoch'; accepted: 'intervention', 'seed'$"),
         (
             lambda runs: Runs(runs.curves[["train_loss"]]).grok_epochs(),
-            "^curves: got a dataset without test_accuracy; ",
+            "^curve: got 'test_accuracy'; accepted: 'train_loss'$",
         ),
+        (lambda runs: runs.grok_epochs(curve="unseen_acuracy"), "^curve: got .* Closest: 'unseen_accuracy'$"),
         (lambda runs: Runs(runs.curves.isel(seed=0)), "^curves: got a dataset without its dimensions seed and epoch; "),
         (lambda runs: Runs(runs.curves.drop_vars("id")), "^curves: got a dataset without id; "),
         (lambda runs: assemble({("kl", 0): recorded(None)}).run("kl"), "^run: got runs .* no weights; accepted: runs "),
