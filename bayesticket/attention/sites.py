@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_integer
-from bayesticket.model import HookedTransformer, pattern_name, require_head, require_layer
+from bayesticket.model import HookedTransformer, pattern_name, require_head, require_layer, scores_name
 from bayesticket.specs import spec
 
 Site = TypeVar("Site", bound="AttentionSite")
@@ -88,6 +88,10 @@ class AttentionSite:
     def pattern_names(self) -> tuple[str, ...]:
         """The names of the hook points of the layers' attention patterns."""
         return tuple(pattern_name(layer) for layer in self.layers)
+
+    def scores_names(self) -> tuple[str, ...]:
+        """The names of the hook points of the layers' attention scores."""
+        return tuple(scores_name(layer) for layer in self.layers)
 
     def require_place(self, model: HookedTransformer, n_positions: int) -> None:
         """Raises unless the model has these layers and heads, and the sequences this query."""

@@ -15,7 +15,7 @@ from bayesticket.interventions.base import (
     check_target,
 )
 from bayesticket.interventions.context import Context
-from bayesticket.model import require_layer, routing_parameters, scores_name, visible_from
+from bayesticket.model import pattern_name, require_layer, routing_parameters, scores_name, visible_from
 from bayesticket.schedules import Strength, require_strength
 from bayesticket.specs import spec
 from bayesticket.theory import attention_entropy, kl_divergence
@@ -42,15 +42,16 @@ class KLPrior(AttentionIntervention):
         require_strength("strength", self.strength)
 
     def reads(self) -> tuple[str, ...]:
-        """The pattern of every layer."""
-        return self.pattern_names()
+        """The scores and the pattern of every layer."""
+        return (*self.scores_names(), *self.pattern_names())
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The divergence, times the strength."""
-        terms = [
-            kl_divergence(context.target(self.target, layer, self).to(pattern), self.rows(pattern)).mean()
-            for layer, pattern in zip(self.layers, activations.values(), strict=True)
-        ]
+        terms = []
+        for layer in self.layers:
+            scores, pattern = (self.rows(activations[name(layer)]) for name in (scores_name, pattern_name))
+            target = context.target(self.target, layer, self).to(pattern)
+            terms.append(kl_divergence(target, pattern, scores).mean())
         return context.value(self.strength, "KLPrior.strength") * torch.stack(terms).mean()
 
     def check(self, context: Context) -> None:
@@ -117,7 +118,7 @@ class SparsityPrior(AttentionIntervention):
 
     def reads(self) -> tuple[str, ...]:
         """The pattern or the scores of every layer."""
-        return self.pattern_names() if self.on == "pattern" else tuple(map(scores_name, self.layers))
+        return self.pattern_names() if self.on == "pattern" else self.scores_names()
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The sparsity measure, times the strength."""

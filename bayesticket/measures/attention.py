@@ -1,5 +1,7 @@
 """Where attention is: how far from a target, and how spread out."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,8 +20,13 @@ class KLToOracle(AttentionMeasure):
 
     `D_KL(α*‖α) = −log k − (1/k) Σ_{i∈S} log α_i`. 0 when attention is the oracle; log T − log k when it is uniform;
     large when an informative position is missed. A query that cannot see one, as `query=1` under causal attention, is
-    refused: the divergence is infinite there. Costs a pass over the pattern.
+    refused: the divergence is infinite there. Exact at any distance between the scores, since `log α` is taken from
+    them where the pattern is their softmax. Costs a pass over scores and pattern.
     """
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """The scores and the pattern of every layer."""
+        return (*self.scores_names(), *self.pattern_names())
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for a query that cannot attend to an informative position."""
@@ -28,9 +35,11 @@ class KLToOracle(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean divergence."""
-        patterns = self.patterns(seen)
-        oracle = uniform_over(seen.batch.informative, patterns.dtype)[:, None]
-        return theory.kl_divergence(oracle, patterns).mean()
+        terms = []
+        for scores, pattern in _scores_and_patterns(self, seen):
+            oracle = uniform_over(seen.batch.informative, pattern.dtype)[:, None]
+            terms.append(theory.kl_divergence(oracle, pattern, scores).mean())
+        return torch.stack(terms).mean()
 
 
 @spec
@@ -38,8 +47,9 @@ class KLToTarget(AttentionMeasure):
     """Divergence of attention from any target of `bayesticket.attention`, `E[D_KL(target‖α)]`: a number.
 
     `D_KL(target‖α) = Σ_i target_i log(target_i / α_i)`, averaged over examples, heads and layers. 0 when attention is
-    the target; large when a key that the target has weight on is missed. Costs a pass over the pattern; with a teacher
-    for target also one forward pass of the teacher.
+    the target; large when a key that the target has weight on is missed. Exact at any distance between the scores, as
+    `KLToOracle` is. Costs a pass over scores and pattern; with a teacher for target also one forward pass of the
+    teacher.
     """
 
     target: Target = "uniform"
@@ -47,6 +57,10 @@ class KLToTarget(AttentionMeasure):
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "target", as_target("target", self.target))
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """The scores and the pattern of every layer."""
+        return (*self.scores_names(), *self.pattern_names())
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for a query that cannot attend to where the target has weight: the divergence is infinite there."""
@@ -56,11 +70,19 @@ class KLToTarget(AttentionMeasure):
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean divergence."""
         terms = []
-        for layer, name in zip(self.layers, self.pattern_names(), strict=True):
-            rows = self.rows(seen.activations[name])
+        for layer, (scores, pattern) in zip(self.layers, _scores_and_patterns(self, seen), strict=True):
             target = resolve(self.target, seen.batch, layer, query=self.query, heads=self.heads)
-            terms.append(theory.kl_divergence(target.to(rows), rows).mean())
+            terms.append(theory.kl_divergence(target.to(pattern), pattern, scores).mean())
         return torch.stack(terms).mean()
+
+
+def _scores_and_patterns(
+    measure: AttentionMeasure, seen: Observation
+) -> Iterator[tuple[Float[Tensor, "n heads key"], Float[Tensor, "n heads key"]]]:
+    """The scores and the attention at a measure's site, by layer."""
+    for names in zip(measure.scores_names(), measure.pattern_names(), strict=True):
+        scores, pattern = (measure.rows(seen.activations[name]) for name in names)
+        yield scores, pattern
 
 
 def _require_finite(measure: AttentionMeasure, target: Target, model: HookedTransformer, batch: Examples) -> None:
@@ -96,7 +118,7 @@ class ScoreVariance(AttentionMeasure):
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The scores of every layer."""
-        return tuple(scores_name(layer) for layer in self.layers)
+        return self.scores_names()
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean variance."""

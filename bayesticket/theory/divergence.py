@@ -7,17 +7,53 @@ from torch import Tensor
 from bayesticket.errors import require_integer
 
 
-def kl_divergence(target: Float[Tensor, "*#batch key"], pattern: Float[Tensor, "*#batch key"]) -> Float[Tensor, "*_"]:
+def kl_divergence(
+    target: Float[Tensor, "*#batch key"],
+    pattern: Float[Tensor, "*#batch key"],
+    scores: Float[Tensor, "*#batch key"] | None = None,
+) -> Float[Tensor, "*_"]:
     """Divergence of the attention from a target, `D(α*‖α) = Σ_i α*_i log(α*_i / α_i)` (Eqs. 3, 6).
 
-    An attention weight below the smallest normal number of its dtype counts as that number, so that a weight which
-    underflows gives a large finite divergence (about 87 in float32) rather than an infinite one.
+    `log α` is taken from the pattern while no weight that the target asks for is below √tiny, 1e-19 in float32. Below,
+    it is the log-softmax of the scores, where these are given and the pattern is their softmax: value and gradient,
+    `α − α*`, are right however far apart the scores are. Where attention was edited or is no softmax, a weight below
+    tiny, the smallest normal number of its dtype, counts as that number: the divergence is then large and finite (about
+    87 in float32), and has no gradient.
 
     >>> kl_divergence(torch.tensor([0.5, 0.0, 0.5]), torch.tensor([0.25, 0.5, 0.25]))
     tensor(0.6931)
+    >>> scores = torch.tensor([0.0, 200.0])
+    >>> kl_divergence(torch.tensor([1.0, 0.0]), scores.softmax(-1), scores)
+    tensor(200.)
     """
-    log_pattern = pattern.clamp_min(torch.finfo(pattern.dtype).tiny).log()
+    log_pattern = None
+    if scores is not None and _vanishes(target, pattern):
+        log_pattern = _log_softmax(scores, pattern)
+    if log_pattern is None:
+        log_pattern = pattern.clamp_min(torch.finfo(pattern.dtype).tiny).log()
     return torch.xlogy(target, target).sum(-1) - (target * log_pattern).sum(-1)
+
+
+def _vanishes(target: Float[Tensor, "*#batch key"], pattern: Float[Tensor, "*#batch key"]) -> bool:
+    """Whether a weight that the target asks for is so small that its logarithm and its gradient lose digits."""
+    least = torch.finfo(pattern.dtype).tiny ** 0.5
+    # The second question costs a few passes, and is seldom asked.
+    return bool(pattern.min() < least) and bool((target * (pattern < least)).max() > 0)
+
+
+def _log_softmax(
+    scores: Float[Tensor, "*#batch key"], pattern: Float[Tensor, "*#batch key"]
+) -> Float[Tensor, "*#batch key"] | None:
+    """The log-softmax of the scores, finite; None where the pattern differs from their softmax by more than rounding.
+
+    The two patterns are compared, because any hook between scores and pattern may have changed the pattern.
+    """
+    log_pattern = scores.log_softmax(-1)
+    limits, found = torch.finfo(pattern.dtype), pattern.detach()
+    difference = log_pattern.detach().exp().sub_(found).abs_()
+    if not bool(difference.sub_(found, alpha=limits.eps**0.5).max() <= limits.tiny):
+        return None
+    return log_pattern.clamp_min(limits.min)  # a key that the query cannot see has the score −∞
 
 
 def kl_logit_gradient(
