@@ -74,11 +74,15 @@ class ExplainingAway(ReadoutMeasure):
     and R the largest value norm in the batch. Entries:
 
     - `measured`, `local`, `global`, `loose`: the largest over positions, averaged over examples and heads;
-    - `unit`: `loose` with R = 1, as the paper states it, which is no bound where values are longer than 1;
+    - `paper`: the bound as the paper states it, `2 L_f ‖W_V‖₂ √(2L)`, for embeddings of norm 1 or less;
+    - `scaled`: `2 L_f ‖[W_V; b_V]‖₂ max‖[x, 1]‖ √(2L)`, which is the same for embeddings as they are, with positions
+      and biases, so that `loose ≤ scaled`. Of several heads the largest ‖W_V‖₂ counts, as the longest value does in R;
     - `measured/local`, `local/global`, `global/loose`: the largest such ratio over all examples, heads and positions.
       The lemma says that none exceeds 1, apart from rounding.
 
     On the explaining-away plateau the measured gradient is far below its bounds, and the bounds fall with √L.
+
+    In a trained model embeddings are seldom of norm 1: then `paper` is no bound, and `scaled` is.
 
     Costs a spectral norm for each of `examples` examples, spread evenly over the batch (None: all of them, about half
     a second for a thousand): with the default two or three training steps. One plain layer with softmax attention only.
@@ -94,16 +98,18 @@ class ExplainingAway(ReadoutMeasure):
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries are."""
-        return ("measured", "local", "global", "loose", "unit", "measured/local", "local/global", "global/loose")
+        links = ("measured/local", "local/global", "global/loose")
+        return ("measured", "local", "global", "loose", "paper", "scaled", *links)
 
-    def value(self, seen: Observation) -> Float[Tensor, "8"]:
+    def value(self, seen: Observation) -> Float[Tensor, "9"]:
         """The gradient, its bounds, and the largest ratio of neighbours in the chain."""
-        chain = explaining_away(self, seen, self.index(seen))
-        unit = chain.loose / _radius(seen)
+        index = self.index(seen)
+        chain = explaining_away(self, seen, index)
         largest = [form.amax(-1).mean() for form in (chain.measured, chain.local, chain.global_)]
         forms = (chain.measured, chain.local, chain.global_, chain.loose[..., None])
         ratios = [_largest_ratio(smaller, larger) for smaller, larger in pairwise(forms)]
-        return torch.stack([*largest, chain.loose.mean(), unit.mean(), *ratios])
+        bounds = (chain.loose, *_from_embeddings(self, seen, index))
+        return torch.stack([*largest, *(bound.mean() for bound in bounds), *ratios])
 
 
 def explaining_away(measure: ReadoutMeasure, seen: Observation, index: Int[Tensor, "m"]) -> theory.ExplainingAway:
@@ -112,8 +118,7 @@ def explaining_away(measure: ReadoutMeasure, seen: Observation, index: Int[Tenso
     model, heads = seen.model, slice(None) if measure.heads is None else measure.heads
     pattern = measure.rows(seen.activations[measure.pattern_names()[0]])[index]
     value = values_of(model, seen.batch.tokens[index])[:, heads]
-    lipschitz = theory.lipschitz_products(*readout_matrices(model, measure.heads), mlp_residual=bypasses_mlp(model))
-    loss = theory.example_loss(seen.logits[index], seen.batch.targets[index])[:, None]
+    lipschitz, loss = _lipschitz_and_loss(measure, seen, index)
     # The loss is a mean over the batch; the lemma is about one example.
     measured = len(seen.batch) * measure.rows(seen.gradients[scores_name(0)])[index].abs()
     return theory.ExplainingAway(
@@ -121,6 +126,31 @@ def explaining_away(measure: ReadoutMeasure, seen: Observation, index: Int[Tenso
         theory.explaining_away_local(pattern, value, measure.jacobian(seen, index), loss),
         theory.explaining_away_global(pattern, value, lipschitz, loss),
         theory.explaining_away_loose(_radius(seen), lipschitz, loss),
+    )
+
+
+def _lipschitz_and_loss(
+    measure: ReadoutMeasure, seen: Observation, index: Int[Tensor, "m"]
+) -> tuple[Float[Tensor, "heads"], Float[Tensor, "m one"]]:
+    """The global Lipschitz constant of each head, and the loss of each example."""
+    model = seen.model
+    lipschitz = theory.lipschitz_products(*readout_matrices(model, measure.heads), mlp_residual=bypasses_mlp(model))
+    return lipschitz, theory.example_loss(seen.logits[index], seen.batch.targets[index])[:, None]
+
+
+def _from_embeddings(
+    measure: ReadoutMeasure, seen: Observation, index: Int[Tensor, "m"]
+) -> tuple[Float[Tensor, "m heads"], Float[Tensor, "m heads"]]:
+    """The bound as the paper states it, and for embeddings as long as they are in the batch."""
+    lipschitz, loss = _lipschitz_and_loss(measure, seen, index)
+    attention, tokens = seen.model.blocks[0].attn, seen.batch.tokens
+    augmented = torch.cat([attention.W_V, attention.b_V[:, None]], 1)
+    stretch, stretch_augmented = (theory.spectral_norm(matrix).max() for matrix in (attention.W_V, augmented))
+    squares = (seen.model.embed.W_E + seen.model.pos_embed.W_pos[: tokens.shape[1], None]).square().sum(-1)
+    longest = squares[torch.arange(tokens.shape[1], device=tokens.device), tokens].max()
+    return (
+        theory.explaining_away_paper(stretch, lipschitz, loss),
+        theory.explaining_away_paper(stretch_augmented, lipschitz, loss, length=(longest + 1).sqrt()),
     )
 
 

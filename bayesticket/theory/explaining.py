@@ -3,7 +3,9 @@
 From tight to loose, for every example and position:
 
     |∂L/∂s_i|  ≤  α_i ‖v_i − z‖ ‖J‖₂ √(2L)  ≤  α_i ‖v_i − z‖ L_f √(2L)  ≤  2 R L_f √(2L)
-    measured      local                       global                       loose; R = 1 in the paper
+    measured      local                       global                       loose
+
+The paper has `‖W_V‖₂` times the norm of a token for R (`explaining_away_paper`).
 
 Patterns, values and Jacobians are per head; give the error and the loss an axis of length 1 where heads are.
 """
@@ -127,15 +129,34 @@ def explaining_away_global(
 def explaining_away_loose(
     radius: Float[Tensor, "*#batch"] | float, lipschitz: Float[Tensor, "*#batch"], loss: Float[Tensor, "*#batch"]
 ) -> Float[Tensor, "*_"]:
-    """Lemma 5.1 as the paper states it, `2 R L_f √(2L)`, with `R ≥ ‖v_i‖` (Eqs. 4, 37).
+    """Lemma 5.1 with the length of the values, `2 R L_f √(2L)`, with `R ≥ ‖v_i‖` (Eqs. 4, 37).
 
-    The paper sets R = 1, which presumes values of at most unit norm. `α_i ‖v_i − z‖ ≤ 2R α_i (1 − α_i) ≤ R/2`, so a
-    quarter of it holds as well.
+    `α_i ‖v_i − z‖ ≤ 2R α_i (1 − α_i) ≤ R/2`, so a quarter of it holds as well.
 
     >>> explaining_away_loose(1.0, torch.tensor(1.0), torch.tensor(0.5))
     tensor(2.)
     """
     return 2 * radius * lipschitz * error_bound(loss)
+
+
+def explaining_away_paper(
+    stretch: Float[Tensor, "*#batch"] | float,
+    lipschitz: Float[Tensor, "*#batch"],
+    loss: Float[Tensor, "*#batch"],
+    length: Float[Tensor, "*#batch"] | float = 1.0,
+) -> Float[Tensor, "*_"]:
+    """Lemma 5.1 as the paper states it, `2 L_f ‖W_V‖₂ √(2L)`, for embeddings of norm 1 or less (Eqs. 4, 37).
+
+    `stretch` is `‖W_V‖₂`. A value `v = x W_V` is no longer than `‖W_V‖₂ ‖x‖`, so that for other embeddings the bound is
+    `length` times as large, with `length ≥ ‖x_i‖`: then it is never below `explaining_away_loose`. Positions belong to
+    x; biases enter by augmenting x with 1 and W_V with the row b_V.
+
+    >>> explaining_away_paper(3.0, torch.tensor(1.0), torch.tensor(0.5))
+    tensor(6.)
+    >>> explaining_away_paper(3.0, torch.tensor(1.0), torch.tensor(0.5), length=2.0)
+    tensor(12.)
+    """
+    return explaining_away_loose(stretch * length, lipschitz, loss)
 
 
 def explaining_away_sharp(

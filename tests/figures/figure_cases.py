@@ -45,7 +45,10 @@ MEASURES = [
 
 
 EXPECTED = {
-    "bounds": [f"explaining_away[examples=None][{form}]" for form in ("measured", "local", "global", "loose", "unit")],
+    "bounds": [
+        f"explaining_away[examples=None][{form}]"
+        for form in ("measured", "local", "global", "loose", "paper", "scaled")
+    ],
     "gradients": ["attention_gradient", "kl_to_oracle"],
     "structure": [
         *("informative_mass_mean", "informative_mass_least", "kl_to_oracle", "attention_entropy"),

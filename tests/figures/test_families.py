@@ -49,11 +49,12 @@ def test_each_bound_under_its_own_name(run):
         "local": "local",
         "global": "global",
         "loose": "loose",
-        "unit": "the paper’s, R = 1",
+        "paper": "the paper’s, ‖x‖ ≤ 1",
+        "scaled": "scaled",
     }
     for entry, name in names.items():
         assert np.array_equal(drawn[name].y, run.curves[f"explaining_away[examples=None][{entry}]"]), entry
-    assert drawn["the paper’s, R = 1"].line.dash == "dot"
+    assert drawn["the paper’s, ‖x‖ ≤ 1"].line.dash == "dot"
     assert {trace.yaxis for name, trace in drawn.items() if name not in ("train", "test")} == {"y"}
     assert {drawn[name].yaxis for name in ("train", "test")} == {"y2"}
 

@@ -51,9 +51,9 @@ def test_losses_alone_make_no_panel():
 
 
 def test_missing_columns_are_left_out(run):
-    fewer = dataclasses.replace(run, curves=run.curves.drop(columns="explaining_away[examples=None][unit]"))
+    fewer = dataclasses.replace(run, curves=run.curves.drop(columns="explaining_away[examples=None][paper]"))
     drawn = traces(plot_bounds(fewer))
-    assert set(drawn) == {"measured", "local", "global", "loose", "train", "test"}
+    assert set(drawn) == {"measured", "local", "global", "loose", "scaled", "train", "test"}
     structure = [name for name in run.curves if name.startswith(("informative", "kl_to_oracle"))]
     fewer = dataclasses.replace(run, curves=run.curves[structure])
     figure = plot_structure(fewer)

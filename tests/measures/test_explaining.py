@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from catalog import TASKS, model_of
-from helpers import value_of
+from helpers import properties, seeds, value_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bayesticket as bt
 from bayesticket import theory
@@ -25,7 +27,7 @@ def chain_of(model, batch, measure, forward="fast"):
     class Keep(type(measure)):
         def value(self, seen):
             kept["chain"] = explaining_away(self, seen, torch.arange(len(batch)))
-            return torch.zeros(8)
+            return torch.zeros(9)
 
     observe(model, batch, Observer(model, [Keep(examples=None)], batch), forward=forward)
     return kept["chain"]
@@ -75,11 +77,33 @@ def test_the_summary_is_of_the_chain():
     assert summary[:4] == pytest.approx(expected)
     forms = (chain.measured, chain.local, chain.global_, chain.loose[..., None].expand_as(chain.local))
     ratios = [(smaller / larger).max().item() for smaller, larger in pairwise(forms)]
-    assert summary[5:] == pytest.approx(ratios)
+    assert summary[6:] == pytest.approx(ratios)
     assert max(ratios) < 1
     _, cache = model.run_with_cache(batch.tokens)
-    radius = cache["blocks.0.attn.hook_v"].norm(dim=-1).max().item()
-    assert summary[4] == pytest.approx(summary[3] / radius)
+    radius, (paper, scaled) = cache["blocks.0.attn.hook_v"].norm(dim=-1).max().item(), summary[4:6]
+    attention, stream = model.blocks[0].attn, cache["blocks.0.hook_resid_pre"]
+    longest = (stream.square().sum(-1).max() + 1).sqrt().item()
+    norms = [
+        max(torch.linalg.matrix_norm(matrix, 2).item() for matrix in heads)
+        for heads in (
+            attention.W_V,
+            [torch.cat([W, b[None]]) for W, b in zip(attention.W_V, attention.b_V, strict=True)],
+        )
+    ]
+    assert paper == pytest.approx(summary[3] / radius * norms[0])
+    assert scaled == pytest.approx(summary[3] / radius * norms[1] * longest)
+
+
+@properties
+@given(seeds, st.floats(0.01, 10.0), st.sampled_from(["addition", "addition, drawn positions", "parity"]))
+def test_the_loose_form_never_exceeds_the_scaled_one(seed, scale, name):
+    task = TASKS[name]
+    model, batch = model_of(task, seed=seed % 100), task.split().train
+    with torch.no_grad():
+        model.blocks[0].attn.W_V.mul_(scale)
+        model.embed.W_E.mul_(torch.rand((), generator=torch.Generator().manual_seed(seed)) * 4)
+    seen = bt.measure(model, batch, ExplainingAway(examples=5))
+    assert 0 < seen["explaining_away[examples=5][loose]"] <= seen["explaining_away[examples=5][scaled]"]
 
 
 def test_lipschitz_bounds_are_ordered_and_local_ones_are_jacobians():

@@ -241,8 +241,8 @@ def test_figure_4_credits_no_half_of_a_ticket_that_does_not_help():
     assert tickets(REPRESENTATION=4100)[2] == "undecided"
 
 
-def bounds(measured, local, global_, loose, unit):
-    forms = {"measured": measured, "local": local, "global": global_, "loose": loose, "unit": unit}
+def bounds(measured, local, global_, loose, paper):
+    forms = {"measured": measured, "local": local, "global": global_, "loose": loose, "paper": paper}
     links = {"measured/local": measured / local, "local/global": local / global_, "global/loose": global_ / loose}
     return {f"explaining_away[{name}]": value for name, value in (forms | links).items()}
 
@@ -253,8 +253,10 @@ def test_figure_5_sees_a_broken_link():
     assert verdicts(fig5.judge(runs_of({name: [fine] * 3 for name in arms})))[:2] == ["reproduced"] * 2
     broken = story(**bounds(0.3, 0.2, 0.5, 4.0, 2.0))
     assert fig5.judge(runs_of({name: [fine, fine, broken] for name in arms}))[0].verdict == "not reproduced"
-    beyond_unit = story(**bounds(0.1, 0.2, 0.5, 4.0, 0.05))
-    assert fig5.judge(runs_of({name: [beyond_unit] * 3 for name in arms}))[1].verdict == "not reproduced"
+    beyond = story(**bounds(0.1, 0.2, 0.5, 4.0, 0.05))
+    assert fig5.judge(runs_of({name: [beyond] * 3 for name in arms}))[1].verdict == "not reproduced"
+    without = fine.drop(columns="explaining_away[paper]")
+    assert len(fig5.judge(runs_of({name: [without] * 3 for name in arms}))) == 2, "what is not recorded is not judged"
 
 
 @pytest.mark.parametrize(

@@ -250,14 +250,15 @@ def test_equation_5_is_no_lower_bound():
 # Lemma 5.1
 
 
-def test_lemma_5_1_presumes_unit_values():
+def test_lemma_5_1_presumes_embeddings_of_norm_one():
+    # W_V is 1, so that the two tokens are their own values.
     pattern, value, jacobian = number([0.5, 0.5]), number([[10.0], [-10.0]]), number([[1.0, -1.0]])
     logits, target = number([0.0, 0.0]), torch.tensor(0)
     loss = theory.example_loss(logits, target)
     measured = theory.logit_gradient(pattern, value, jacobian, theory.prediction_error(logits, target)).abs().max()
     lipschitz = theory.spectral_norm(jacobian)
-    assert measured > theory.explaining_away_loose(1.0, lipschitz, loss)
-    assert measured <= theory.explaining_away_loose(10.0, lipschitz, loss)
+    assert measured > theory.explaining_away_paper(1.0, lipschitz, loss)
+    assert measured <= theory.explaining_away_paper(1.0, lipschitz, loss, length=10.0)
 
 
 def test_the_gradient_falls_with_the_loss_and_not_its_root():

@@ -80,6 +80,7 @@ FUNCTIONS = {
     "explaining_away_local": (theory.explaining_away_local, "pattern value jacobian positive"),
     "explaining_away_global": (theory.explaining_away_global, "pattern value positive positive"),
     "explaining_away_loose": (theory.explaining_away_loose, "positive positive positive"),
+    "explaining_away_paper": (theory.explaining_away_paper, "positive positive positive positive"),
     "explaining_away_sharp": (theory.explaining_away_sharp, "pattern value jacobian positive"),
     "contracted_square": (lambda norm: theory.contracted_square(norm, SHRINKING), "positive"),
     "norm_envelope": (lambda norm, steps: theory.norm_envelope(norm, steps, SHRINKING), "positive positive"),

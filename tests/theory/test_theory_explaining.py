@@ -180,6 +180,24 @@ def test_explaining_away_chain(seed, scale, residual):
     at_most(chain.loose.mean(), theory.explaining_away_loose(radius.max(), lipschitz, loss.mean()))
 
 
+@properties
+@given(seeds, scales, paths)
+def test_the_papers_form_is_a_bound_once_the_tokens_length_is_in_it(seed, scale, residual):
+    model = Model(seed, scale, residual)
+    _, loss = model.losses()
+    tokens = model.draw.normal(*model.pattern.shape, 4, scale=scale)
+    W_V, b_V = model.draw.normal(4, model.W_O.shape[0], scale=scale), model.draw.normal(model.W_O.shape[0])
+    value, lipschitz = tokens @ W_V + b_V, theory.lipschitz_products(*model.weights, mlp_residual=model.mlp_residual)
+    augmented, with_bias = torch.cat([tokens, torch.ones_like(tokens[..., :1])], -1), torch.cat([W_V, b_V[None]])
+    stretch, length = theory.spectral_norm(with_bias), augmented.norm(dim=-1).amax(-1)
+    scaled = theory.explaining_away_paper(stretch, lipschitz, loss, length)
+    at_most(theory.explaining_away_loose(value.norm(dim=-1).amax(-1), lipschitz, loss), scaled)
+    # For tokens of norm 1 and no bias it is a bound as it stands.
+    short = tokens / tokens.norm(dim=-1, keepdim=True)
+    stated = theory.explaining_away_paper(theory.spectral_norm(W_V), lipschitz, loss)
+    at_most(theory.explaining_away_global(model.pattern, short @ W_V, lipschitz, loss), stated[:, None])
+
+
 def test_local_form_is_attained():
     # Two values opposite on a line, two classes, half the mass each: only Pinsker is not tight, and L → large p is.
     pattern, value, jacobian = number([0.5, 0.5]), number([[1.0], [-1.0]]), number([[1.0, -1.0]])

@@ -5,12 +5,13 @@ import plotly.graph_objects as go
 from bayesticket.figures.measures.columns import accuracy_row, entries_of
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
-from bayesticket.figures.style import GREEN, GREY, INK, PURPLE, VERMILION, Panel
+from bayesticket.figures.style import GREEN, GREY, INK, ORANGE, PURPLE, VERMILION, Panel
 from bayesticket.runs import Run
 
 _BOUNDS = (
     ("loose", "loose", "2R · L<sub>f</sub> · √(2L)", VERMILION, "solid", 2.0),
-    ("unit", "the paper’s, R = 1", "2 · L<sub>f</sub> · √(2L)", GREY, "dot", 2.0),
+    ("scaled", "scaled", "2‖W<sub>V</sub>‖ max‖x‖ · L<sub>f</sub> · √(2L)", ORANGE, "solid", 2.0),
+    ("paper", "the paper’s, ‖x‖ ≤ 1", "2‖W<sub>V</sub>‖ · L<sub>f</sub> · √(2L)", GREY, "dot", 2.0),
     ("global", "global", "α‖v − z‖ · L<sub>f</sub> · √(2L)", PURPLE, "solid", 2.0),
     ("local", "local", "α‖v − z‖ · ‖J‖ · √(2L)", GREEN, "solid", 2.0),
     ("measured", "measured", "|∂L/∂s|", INK, "solid", 3.2),
@@ -32,9 +33,9 @@ def _rows(run: Run) -> list[Row]:
 BOUNDS = Family(
     "Explaining away: the gradient that is left, and its bounds",
     ("ExplainingAway()",),
-    "The gradient that the task still sends into the attention scores (black) lies below three bounds, each looser "
-    "than the one before (Lemma 5.1). The dotted line is the loosest as the paper states it, for values of norm 1; "
-    "where values are longer, it is no bound. Look at whether the gradient and its bounds go down once the training "
+    "The gradient that the task still sends into the attention scores (black) lies below four bounds, each looser "
+    "than the one before (Lemma 5.1). The dotted line is the bound as the paper states it, for embeddings of norm 1; "
+    "where they are longer, it is no bound. Look at whether the gradient and its bounds go down once the training "
     "examples are memorised, and at how many powers of ten lie between them.",
     _rows,
     ends_labelled=True,
@@ -51,6 +52,6 @@ def plot_bounds(run: Run) -> go.Figure:
     >>> from bayesticket.runs import train
     >>> run = train(ModularAddition(p=5), measures=[ExplainingAway()], epochs=20)
     >>> [trace.name.split("</b>")[0].removeprefix("<b>") for trace in plot_bounds(run).data]
-    ['loose', 'the paper’s, R = 1', 'global', 'local', 'measured', 'train', 'test']
+    ['loose', 'scaled', 'the paper’s, ‖x‖ ≤ 1', 'global', 'local', 'measured', 'train', 'test']
     """
     return BOUNDS.plot(run)
