@@ -7,7 +7,7 @@ left out.
 from bayesticket.analysis.comparisons import Comparison, compare_times, log_rank_excess, log_rank_p, ratio_of_medians
 from bayesticket.analysis.overlap import jaccard_by_matrix, jaccard_distance
 from bayesticket.analysis.phases import WINDOW, Phases, find_phases
-from bayesticket.analysis.power_law import PowerLaw, power_law
+from bayesticket.analysis.power_law import PowerLaw, added_rates, power_law
 from bayesticket.analysis.pruning import magnitude_masks
 from bayesticket.analysis.ticket_controls import random_ticket, same_norm
 from bayesticket.analysis.tickets import Ticket, find_ticket, retrain, rewind, ticket_config, weights_after
@@ -21,6 +21,7 @@ __all__ = [
     "PowerLaw",
     "Ticket",
     "Times",
+    "added_rates",
     "compare_times",
     "find_phases",
     "find_ticket",

@@ -1,4 +1,4 @@
-"""Grokking time as a power law of a strength, fitted by maximum likelihood with censored runs."""
+"""Grokking time as a law of a strength, fitted by maximum likelihood with censored runs: `power_law`, `added_rates`."""
 
 import math
 from collections.abc import Sequence
@@ -7,13 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from bayesticket.analysis.likelihood import EXPONENT, FLOOR, HEIGHT, LOG_SIGMA, RATE, Likelihood
 from bayesticket.analysis.times import Estimate, Times, require_positive
-from bayesticket.errors import BayesticketError, refuse, refuse_case, require_number
+from bayesticket.errors import refuse, refuse_case, require_number
+
+NEVER = 1e6
+"""An unaided time this many times as long as the shortest time is called infinite."""
 
 
 @dataclass(frozen=True)
 class PowerLaw:
     """Grokking time against strength, `T = floor + scale · s^(−exponent)`, with lognormal scatter `sigma`.
+
+    With an unaided time `T₀`, that at strength 0, it is `1/(T − floor) = 1/(T₀ − floor) + s^exponent / scale`.
 
     >>> law = PowerLaw(Estimate(1.0, 0.9, 1.1), Estimate(600, 500, 690), scale=200.0, sigma=0.1, n=35, n_censored=4)
     >>> print(law)
@@ -26,24 +32,29 @@ class PowerLaw:
     floor: Estimate | None
     """None for a law that was fitted without a floor."""
     scale: float
-    """The median time at strength 1, minus the floor."""
+    """The median time at strength 1, minus the floor; with an unaided time, what it would be without it."""
     sigma: float
     """The standard deviation of the logarithm of a time about the law."""
     n: int
     """The number of runs."""
     n_censored: int
     """How many of them did not grok."""
+    unaided: float | None = None
+    """The median time at strength 0, which may be infinite; None for a law that does not have it as a parameter."""
 
     def __str__(self) -> str:
         floor = "" if self.floor is None else f"floor {self.floor}, "
+        unaided = "" if self.unaided is None else f"unaided {_in_epochs(self.unaided)}, "
         runs = f"{self.n} runs of which {self.n_censored} censored"
-        return f"exponent {self.exponent}, {floor}scatter {self.sigma:.2g}, {runs}"
+        return f"exponent {self.exponent}, {floor}{unaided}scatter {self.sigma:.2g}, {runs}"
 
     def at(self, strengths: Float[np.ndarray, " strengths"]) -> Float[np.ndarray, " strengths"]:
         """The median time at each strength, according to the law."""
         assert self.exponent.value is not None
         floor = 0.0 if self.floor is None or self.floor.value is None else self.floor.value
-        return floor + self.scale * strengths**-self.exponent.value
+        unaided = 0.0 if self.unaided is None else 1 / (self.unaided - floor)
+        with np.errstate(divide="ignore"):  # at strength 0, without an unaided time, the time is infinite
+            return floor + 1 / (unaided + strengths**self.exponent.value / self.scale)
 
 
 def power_law(
@@ -79,159 +90,95 @@ def power_law(
     >>> print(power_law(strengths, times, floor=True))
     exponent 0.968 [0.809, 1.19], floor 487 [342, 634], scatter 0.079, 9 runs of which 2 censored
     """
-    require_number("confidence", confidence, above=0, below=1)
     given = _floats("strengths", strengths)
     if not (given > 0).all():
         raise refuse("strengths", strengths, "numbers above 0")
-    if len(given) != len(times_by_strength):
-        raise refuse("times_by_strength", len(times_by_strength), f"times at each of the {len(given)} strengths")
+    return _fit(given, times_by_strength, floor=floor, unaided=False, confidence=confidence)
+
+
+def added_rates(
+    strengths: Sequence[float] | Float[np.ndarray, " strengths"],
+    times_by_strength: Sequence[Times],
+    *,
+    floor: bool,
+    confidence: float = 0.95,
+) -> PowerLaw:
+    """How grokking time falls with a strength `s` when runs also grok without it, at strength 0.
+
+    If two causes add their rates, the median `T` satisfies `1/(T − floor) = 1/(T₀ − floor) + s^exponent / scale`, with
+    `T₀` the median at strength 0. At exponent 1 the rate is linear in the strength. A power law is infinite at strength
+    0; where the baseline groks, times level off at `T₀` instead. If `T₀` is infinite, the law is that of `power_law`.
+
+    One of the strengths has to be 0. Its runs are data like all others. If none of them groks, they only say that `T₀`
+    is not much shorter than their training, and the likelihood decides whether it is infinite. Likelihood and intervals
+    are those of `power_law` with one parameter more (`q` is 4 with a floor, 3 without). The exponent is at least 0,
+    with or without a floor.
+
+    >>> strengths = [0.0, 0.01, 0.1, 1.0, 10.0]
+    >>> epochs = [5200, 4900, 5000], [4050, 4100, 4300], [1700, 1650, 1750], [680, 660, 700], [540, 530, 560]
+    >>> print(added_rates(strengths, [Times.of(each, [9000] * 3) for each in epochs], floor=True))
+    exponent 1.04 [0.959, 1.13], floor 533 [510, 555], unaided 5,056, scatter 0.025, 15 runs of which 0 censored
+    """
+    given = _floats("strengths", strengths)
+    if not (given >= 0).all() or (given > 0).all():
+        raise refuse("strengths", strengths, "numbers of at least 0, one of which is 0")
+    return _fit(given, times_by_strength, floor=floor, unaided=True, confidence=confidence)
+
+
+def _fit(
+    strengths: Float[np.ndarray, " strengths"],
+    times_by_strength: Sequence[Times],
+    *,
+    floor: bool,
+    unaided: bool,
+    confidence: float,
+) -> PowerLaw:
+    require_number("confidence", confidence, above=0, below=1)
+    if len(strengths) != len(times_by_strength):
+        raise refuse("times_by_strength", len(times_by_strength), f"times at each of the {len(strengths)} strengths")
     for times in times_by_strength:
         require_positive("times_by_strength", times)
-    s = np.repeat(given, [len(times) for times in times_by_strength])
+    s = np.repeat(strengths, [len(times) for times in times_by_strength])
     t = np.concatenate([times.epochs for times in times_by_strength])
     reached = np.concatenate([times.reached for times in times_by_strength])
-    parameters = 3 if floor else 2
-    m = int(reached.sum())
-    if len(np.unique(s[reached])) < parameters or m <= parameters:
+    aided, m = reached & (s > 0), int(reached.sum())
+    parameters, least = 2 + floor + unaided, 2 + floor
+    if len(np.unique(s[aided])) < least or m <= parameters:
         counts = [int(times.reached.sum()) for times in times_by_strength]
-        accepted = f"more than {parameters} in all, at {parameters} strengths or more"
+        accepted = f"more than {parameters} in all, at {least} strengths or more{' above 0' if unaided else ''}"
         raise refuse_case("times_by_strength", f"runs that grokked at each strength {counts}", accepted)
 
     from scipy.stats import t as student
 
-    unit, weakest = t[reached].min(), s[reached].min()
-    likelihood = _Likelihood(np.log(s / weakest), np.log(t / unit), reached, floor)
-    best, cost = likelihood.maximise({})
-    if floor and best[0] < 1e-6:
+    unit, weakest = t[reached].min(), s[aided].min()
+    with np.errstate(divide="ignore"):
+        likelihood = Likelihood(np.log(s / weakest), np.log(t / unit), reached, floor, unaided)
+    (best,), (cost,) = likelihood.maximise()
+    if unaided and best[EXPONENT] < 1e-6:
+        raise refuse_case("times_by_strength", "times that do not fall with strength", "times that do")
+    if floor and best[EXPONENT] < 1e-6:
         raise refuse("floor", floor, "False, because these times do not fall with strength")
-    if floor and likelihood.maximise({0: likelihood.steepest})[1] < cost + 1e-3:
-        raise refuse("floor", floor, "runs that grok clearly above the floor, at two strengths or more")
+    if floor and likelihood.maximise([(EXPONENT, likelihood.steepest)])[1] < cost + 1e-3:
+        where = "between the floor and the unaided time" if unaided else "above the floor, at two strengths or more"
+        raise refuse("floor", floor, f"runs that grok clearly {where}")
     quantile = float(student.ppf((1 + confidence) / 2, m - parameters))
     allowed = cost + m * math.log1p(quantile**2 / (m - parameters)) / 2
-    exponent = Estimate(float(best[0]), *likelihood.interval(0, best, allowed))
-    at_floor = None
-    if floor:
-        low, high = likelihood.interval(2, best, allowed)
-        at_floor = Estimate(*(None if end is None else float(unit * end) for end in (float(best[2]), low, high)))
+    ends = likelihood.intervals([EXPONENT, FLOOR] if floor else [EXPONENT], best, float(cost), allowed)
+    at_floor = [float(best[FLOOR]), *ends[-1]]
+    alone = float(unit * (best[FLOOR] + 1 / best[RATE])) if unaided else None
     return PowerLaw(
-        exponent=exponent,
-        floor=at_floor,
-        scale=float(unit * np.exp(best[1] + best[0] * np.log(weakest))),
-        sigma=float(np.exp(best[3])),
+        exponent=Estimate(float(best[EXPONENT]), *ends[0]),
+        floor=Estimate(*(None if end is None else float(unit * end) for end in at_floor)) if floor else None,
+        scale=float(unit * np.exp(best[HEIGHT] + best[EXPONENT] * np.log(weakest))),
+        sigma=float(np.exp(best[LOG_SIGMA])),
         n=len(t),
         n_censored=len(t) - m,
+        unaided=math.inf if alone is not None and alone > NEVER * unit else alone,
     )
 
 
-@dataclass(frozen=True)
-class _Likelihood:
-    """The likelihood of `power_law` in `θ = (exponent, log height, floor, log sigma)`.
-
-    The height is that of the law above its floor at the weakest strength where a run grokked; the data determine it
-    better than the scale at strength 1. Times are in units of the shortest time.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    reached: np.ndarray
-    floor: bool
-
-    @property
-    def steepest(self) -> float:
-        """An exponent so large that the law falls to its floor, up to `e^−30`, from one strength to the next."""
-        return 30 / float(np.diff(np.unique(self.x[self.reached])).min())
-
-    def cost(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus the logarithm of the likelihood, and its gradient."""
-        from scipy.special import log_ndtr
-
-        exponent, height, floor, log_sigma = theta
-        sigma, reached = np.exp(log_sigma), self.reached
-        line = height - exponent * self.x
-        with np.errstate(divide="ignore"):
-            median = np.logaddexp(np.log(floor), line)
-        z = (self.y - median) / sigma
-        survival = log_ndtr(-z)
-        value = np.where(reached, log_sigma + z**2 / 2, -survival).sum()
-        by_z = np.where(reached, z, np.exp(-(z**2) / 2 - math.log(2 * math.pi) / 2 - survival))
-        by_median, by_line = -by_z / sigma, -by_z / sigma * np.exp(line - median)
-        by_floor = by_median * np.exp(np.minimum(-median, 100))
-        gradient = [-by_line * self.x, by_line, by_floor, reached - by_z * z]
-        return float(value), np.sum(gradient, axis=1)
-
-    def maximise(self, fixed: dict[int, float], *starts: np.ndarray) -> tuple[np.ndarray, float]:
-        """The best parameters from several starts, with some parameters fixed, and their cost."""
-        found = [self._descend(start, fixed) for start in [*starts, *self._starts(fixed)]]
-        theta, cost, missing = min(found, key=lambda one: one[1])
-        if not missing < 1e-5:
-            raise BayesticketError("power_law: the maximum of the likelihood was not found for these times")
-        return theta, cost
-
-    def interval(self, which: int, best: np.ndarray, allowed: float) -> tuple[float | None, float | None]:
-        """The least and the greatest value of one parameter whose profile cost is at most `allowed`."""
-        from scipy.optimize import root_scalar
-
-        def end(outward: float, bound: float) -> float | None:
-            inside, step, latest = float(best[which]), 0.05, best
-
-            def excess(value: float) -> float:
-                nonlocal latest
-                latest, cost = self.maximise({which: value}, latest)
-                return cost - allowed
-
-            while True:
-                tried = inside + outward * step
-                if (tried - bound) * outward >= 0:
-                    tried = bound
-                if excess(tried) > 0:
-                    return float(root_scalar(excess, bracket=(inside, tried), xtol=1e-9).root)
-                if tried == bound:
-                    return bound if bound == 0 else None
-                inside, step = tried, 2 * step
-
-        low, high = self._bounds({})[which]
-        return end(-1.0, low), end(1.0, high)
-
-    def _bounds(self, fixed: dict[int, float]) -> list[tuple[float, float]]:
-        exponent = (0.0 if self.floor else -self.steepest, self.steepest)
-        bounds = [exponent, (-60.0, 60.0), (0.0, 1e6 if self.floor else 0.0), (math.log(1e-3), 5.0)]
-        return [(fixed[i], fixed[i]) if i in fixed else pair for i, pair in enumerate(bounds)]
-
-    def _starts(self, fixed: dict[int, float]) -> list[np.ndarray]:
-        """Least squares over the runs that grokked: on logarithms for the exponent, on ratios for the rest."""
-        x, y = self.x[self.reached], self.y[self.reached]
-        slope = -np.polyfit(x, y, 1)[0]
-        if self.floor:
-            slope = max(slope, 0.1)
-        starts = []
-        for exponent in [fixed[0]] if 0 in fixed else [slope, 1.5 * slope, 3 * slope] if self.floor else [slope]:
-            parts = np.stack([np.exp((-exponent * x).clip(-100, 100)), np.full(len(x), self.floor)], axis=1)
-            height, floor = np.linalg.lstsq(parts / np.exp(y)[:, None], np.ones(len(x)))[0].clip([1e-3, 0])
-            floor = fixed.get(2, float(floor))
-            error = y - np.log(floor + height * parts[:, 0])
-            starts.append(np.array([exponent, np.log(height), floor, np.log(max(np.sqrt(np.mean(error**2)), 0.02))]))
-        return starts
-
-    def _descend(self, start: np.ndarray, fixed: dict[int, float]) -> tuple[np.ndarray, float, float]:
-        """From one start: the parameters, their cost, and how far a quadratic model expects it to fall further."""
-        from scipy.optimize import minimize
-
-        bounds = self._bounds(fixed)
-        low, high = np.array(bounds).T
-        options = {"maxiter": 2000, "maxfun": 5000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-8}
-
-        def cost(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self.cost(theta)
-            return value, np.where(low < high, gradient, 0)
-
-        theta, value, missing = start.clip(low, high), math.inf, math.inf
-        for _ in range(3):  # a line search that failed is restarted from where it stopped
-            end = minimize(cost, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-            slope = end.x - (end.x - end.jac).clip(low, high)  # no slope in directions that a bound blocks
-            theta, value, missing = end.x, float(end.fun), float(slope @ end.hess_inv.dot(slope)) / 2
-            if missing < 1e-9:
-                break
-        return theta, value, missing
+def _in_epochs(time: float) -> str:
+    return f"{time:,.0f}" if math.isfinite(time) else "never"
 
 
 def _floats(field: str, given: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -1,8 +1,11 @@
-"""Arms of grokking times, written out or drawn, and their survival curve by hand."""
+"""Arms of grokking times, written out, drawn or simulated from a law, and their survival curve by hand."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
+import scipy.optimize
+import scipy.stats
 
 from bayesticket.analysis import Times
 
@@ -20,6 +23,51 @@ def draw(generator, n, *, ties=True, censored=0.4):
     """Random times, some of them equal, some censored."""
     epochs = generator.integers(1, 12 if ties else 10**6, size=n)
     return times(*np.where(generator.random(n) < censored, -epochs, epochs).tolist())
+
+
+STRENGTHS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
+
+
+def simulate(
+    seed, *, exponent, floor, scale, sigma, unaided=math.inf, per_strength=5, end=math.inf, strengths=STRENGTHS
+):
+    """An arm for each strength, from `1/(T − floor) = 1/(unaided − floor) + s^exponent/scale` and lognormal scatter."""
+    noise = sigma * np.random.default_rng(seed).standard_normal((len(strengths), per_strength))
+    with np.errstate(divide="ignore"):
+        law = floor + 1 / (1 / (unaided - floor) + strengths[:, None] ** exponent / scale)
+        epochs = law * np.exp(noise)
+    return [Times(np.minimum(row, min(end, 1e12)), row <= end) for row in epochs]
+
+
+def flat(strengths, arms):
+    """Strength, epoch and whether it is reached, of each run."""
+    s = np.repeat(strengths, [len(arm) for arm in arms])
+    return s, np.concatenate([arm.epochs for arm in arms]), np.concatenate([arm.reached for arm in arms])
+
+
+def minus_log_likelihood(strengths, arms, *, exponent, scale, sigma, level=0.0, excess=math.inf):
+    """By scipy's own normal distribution; of many parameters at once. `excess` is that of the unaided time."""
+    s, t, reached = flat(strengths, arms)
+    exponent, scale, sigma, level, excess = (
+        np.asarray(number)[..., None] for number in (exponent, scale, sigma, level, excess)
+    )
+    law = scipy.stats.norm(np.log(level + 1 / (1 / excess + s**exponent / scale)), sigma)
+    return -np.where(reached, law.logpdf(np.log(t)), law.logsf(np.log(t))).sum(axis=-1)
+
+
+def least_cost(strengths, arms, *, floor=False, unaided=False, **fixed):
+    """The least of `minus_log_likelihood`, by differential evolution over all parameters that are not fixed."""
+    free = {"scale": (0, 9), "sigma": (-3, 1)}
+    free |= ({"level": (-5, 8)} if floor else {}) | ({"excess": (0, 22)} if unaided else {})
+    free = {name: bounds for name, bounds in free.items() if name not in fixed}
+
+    def cost(rows):
+        given = dict(zip(free, np.exp(rows), strict=False))
+        return minus_log_likelihood(strengths, arms, **({"exponent": rows[-1]} | given | fixed))
+
+    bounds = [*free.values(), *([] if "exponent" in fixed else [(0, 4)])]
+    options = {"tol": 1e-9, "maxiter": 1000, "popsize": 12, "vectorized": True, "updating": "deferred"}
+    return scipy.optimize.differential_evolution(cost, bounds, seed=0, **options).fun
 
 
 def product_limit(arm):

@@ -4,34 +4,14 @@ import math
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.stats
-from arms import contains, times
+from arms import STRENGTHS, contains, flat, least_cost, minus_log_likelihood, simulate, times
 from helpers import seeds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesticket.analysis import Estimate, PowerLaw, Times, power_law
 from bayesticket.errors import BayesticketError
-
-STRENGTHS = np.array([0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0])
-
-
-def simulate(seed, *, exponent, floor, scale, sigma, per_strength=5, end=math.inf, strengths=STRENGTHS):
-    noise = sigma * np.random.default_rng(seed).standard_normal((len(strengths), per_strength))
-    epochs = (floor + scale * strengths[:, None] ** -exponent) * np.exp(noise)
-    return [Times(row.clip(None, end), row <= end) for row in epochs]
-
-
-def flat(strengths, arms):
-    s = np.repeat(strengths, [len(arm) for arm in arms])
-    return s, np.concatenate([arm.epochs for arm in arms]), np.concatenate([arm.reached for arm in arms])
-
-
-def minus_log_likelihood(exponent, scale, floor, sigma, strengths, arms):
-    s, t, reached = flat(strengths, arms)
-    law = scipy.stats.norm(np.log(floor + scale * s**-exponent), sigma)
-    return -np.where(reached, law.logpdf(np.log(t)), law.logsf(np.log(t))).sum()
 
 
 @given(seed=seeds, exponent=st.floats(-1.5, 2.5), confidence=st.sampled_from([0.8, 0.95]))
@@ -58,25 +38,9 @@ def test_law_against_a_search_of_the_whole_likelihood(seed, floor):
     law = power_law(STRENGTHS, arms, floor=floor)
     assert law.n_censored > 3
 
-    def cost(logs, exponent=None, level=None):
-        logs = list(logs)
-        exponent = logs.pop() if exponent is None else exponent
-        level = (math.exp(logs.pop()) if level is None else level) if floor else 0.0
-        scale, sigma = (math.exp(number) for number in logs)
-        return minus_log_likelihood(exponent, scale, level, sigma, STRENGTHS, arms)
-
-    def search(**fixed):
-        free = [(0, 7), (-3, 1)]  # of scale and sigma, in logarithms
-        if floor and "level" not in fixed:
-            free.append((-5, 7))
-        if "exponent" not in fixed:
-            free.append((0, 3))
-        options = {"seed": 0, "tol": 1e-8, "maxiter": 400, "popsize": 8}
-        return scipy.optimize.differential_evolution(lambda logs: cost(logs, **fixed), free, **options).fun
-
-    level = law.floor.value if floor else 0.0
-    mine = minus_log_likelihood(law.exponent.value, law.scale, level, law.sigma, STRENGTHS, arms)
-    least = search()
+    best = {"exponent": law.exponent.value, "scale": law.scale, "sigma": law.sigma}
+    mine = minus_log_likelihood(STRENGTHS, arms, **best, level=law.floor.value if floor else 0.0)
+    least = least_cost(STRENGTHS, arms, floor=floor)
     assert mine == pytest.approx(least, abs=1e-5)
     grokked = law.n - law.n_censored
     freedom = grokked - (3 if floor else 2)
@@ -85,7 +49,7 @@ def test_law_against_a_search_of_the_whole_likelihood(seed, floor):
     if floor:
         ends += [{"level": law.floor.low}, {"level": law.floor.high}]
     for fixed in ends:
-        assert search(**fixed) - least == pytest.approx(allowed, abs=1e-3), fixed
+        assert least_cost(STRENGTHS, arms, floor=floor, **fixed) - least == pytest.approx(allowed, abs=1e-3), fixed
 
 
 def test_law_is_found_again_and_censoring_matters():
