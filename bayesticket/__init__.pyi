@@ -67,6 +67,8 @@ from .measures import MLPNorm as MLPNorm
 from .measures import NormalizedMLPLoss as NormalizedMLPLoss
 from .measures import NormCondition as NormCondition
 from .measures import Observation as Observation
+from .measures import PairwiseCondition as PairwiseCondition
+from .measures import PriorGradient as PriorGradient
 from .measures import RestrictedLoss as RestrictedLoss
 from .measures import ScoreVariance as ScoreVariance
 from .measures import SeparabilityMargin as SeparabilityMargin

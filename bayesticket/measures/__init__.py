@@ -12,12 +12,13 @@ from bayesticket.measures.contraction import Contraction
 from bayesticket.measures.defaults import DEFAULT_MEASURES, additional, suited_to
 from bayesticket.measures.explaining import ExplainingAway, LipschitzBounds
 from bayesticket.measures.frequency_losses import ExcludedLoss, RestrictedLoss
-from bayesticket.measures.gradients import AttentionGradient
+from bayesticket.measures.gradients import AttentionGradient, PriorGradient
 from bayesticket.measures.margins import ClassMargin, class_margins
 from bayesticket.measures.masses import DistributedMass, InformativeMass, InformativeMassByPosition
 from bayesticket.measures.normalized import NormalizedMLPLoss
 from bayesticket.measures.norms import InteractionNorm, MLPNorm, NormCondition, WeightNorms
 from bayesticket.measures.observe import Observed, Observer, attention_of, measure, observe, run_forward
+from bayesticket.measures.pairs import PairwiseCondition
 from bayesticket.measures.performance import Accuracy, Loss
 from bayesticket.measures.rank import EffectiveRank, effective_rank
 from bayesticket.measures.separability import SeparabilityMargin
@@ -57,6 +58,8 @@ __all__ = [
     "Observed",
     "Observer",
     "OptimizerStep",
+    "PairwiseCondition",
+    "PriorGradient",
     "RestrictedLoss",
     "ScoreVariance",
     "SeparabilityMargin",

@@ -10,7 +10,9 @@ from bayesticket import theory
 from bayesticket.errors import refuse, refuse_case, require_number
 from bayesticket.measures.base import AttentionMeasure, Observation, require_unedited
 from bayesticket.measures.margins import class_margins
-from bayesticket.model import HookedTransformer, bypasses_mlp, readout_matrices, require_relu_layer, values_of
+from bayesticket.measures.pairs import require_pairwise
+from bayesticket.measures.separability import centroid_distances
+from bayesticket.model import HookedTransformer, bypasses_mlp, readout_matrices, values_of
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
@@ -28,13 +30,17 @@ class StructuralCondition(AttentionMeasure):
     - `L = ‖W_O W_U‖ + ‖W_O W_in‖ ‖W_out W_U‖`;
     - `Δ_max` the largest `‖v_j − c_j‖` over inputs and `j ∈ S`, with c_j the centroid of all other values.
 
+    `threshold/distractors` and `share/distractors` are the same with c_j the centroid of the distractors' values, as
+    Section 3.2 defines it; for k = 1 the two agree, for larger k Eq. 27 is about the first.
+
     A large threshold means that a model as steep as this one cannot have such margins with less attention. The paper
     demands it of every input. What must hold is `α_j(x) + α_j(x') ≥ τ` for every two inputs of different classes that
-    differ at j alone, so the share may well be below 1 (`docs/theory.md`, no. 6). Both entries are NaN where `m ≤ 0`:
-    the model answers some example wrongly, there is no margin, and nothing follows for attention.
+    differ at j alone, so the share may well be below 1 (`docs/theory.md`, no. 6); `PairwiseCondition` measures what
+    must hold. All entries are NaN where `m ≤ 0`: the model answers some example wrongly, there is no margin, and
+    nothing follows for attention.
 
-    Costs four singular values of small matrices and a T × T by T × d_head product for each example: at T = 5 less than
-    a training epoch. For one plain layer of one head, unedited, read at a last position that is not informative.
+    Costs four singular values of small matrices and a T × T by T × d_head product for each example: at T = 5 half
+    a training epoch, on test examples one. For one plain layer of one head, unedited, read at a last position that is not informative.
     """
 
     tau: float | Literal["derived"] = 0.25
@@ -51,42 +57,45 @@ class StructuralCondition(AttentionMeasure):
         super().check(model, batch)
         if self.tau != "derived":
             return
-        require_relu_layer(model, _DERIVED)
-        if model.cfg.n_heads > 1:
-            accepted = "one head; of several only the pooled mass is bounded, which DistributedMass measures"
-            raise refuse_case(_DERIVED, f"a model of {model.cfg.n_heads} heads", accepted)
+        require_pairwise(model, batch, _DERIVED)
         if self.query % batch.n_positions != batch.n_positions - 1:
             raise refuse_case(_DERIVED, f"query={self.query}", "the last position, whose z the answer is made from")
-        if batch.informative[:, -1].any():
-            raise refuse_case(_DERIVED, "an informative last position", "a query that two inputs can share")
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries are, where τ is derived."""
-        return ("share", "threshold") if self.tau == "derived" else ()
+        if self.tau != "derived":
+            return ()
+        return ("share", "threshold", "share/distractors", "threshold/distractors")
 
     def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
         """The share, and the threshold where it is derived."""
         if self.tau != "derived":
             return self._share(seen, self.tau)
         require_unedited(seen, _DERIVED)
-        threshold = self._threshold(seen)
-        return torch.stack([torch.where(threshold.isnan(), threshold, self._share(seen, threshold)), threshold])
+        entries = []
+        for threshold in self._thresholds(seen):
+            entries += [torch.where(threshold.isnan(), threshold, self._share(seen, threshold)), threshold]
+        return torch.stack(entries)
 
     def _share(self, seen: Observation, tau: float | Float[Tensor, ""]) -> Float[Tensor, ""]:
         patterns = self.patterns(seen)
         holds = theory.structural_condition(patterns, seen.batch.informative[:, None], tau)
         return holds.to(patterns.dtype).mean()
 
-    def _threshold(self, seen: Observation) -> Float[Tensor, ""]:
+    def _thresholds(self, seen: Observation) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """With the centroid of all other values, and with that of the distractors."""
         model, heads = seen.model, slice(None) if self.heads is None else self.heads
         margin = class_margins(seen.logits, seen.batch.targets).min()
         lipschitz = theory.lipschitz_products(*readout_matrices(model, self.heads), mlp_residual=bypasses_mlp(model))
-        distance = theory.separation(self.patterns(seen), values_of(model, seen.batch.tokens)[:, heads])
+        patterns, values = self.patterns(seen), values_of(model, seen.batch.tokens)[:, heads]
+        informative, gamma = seen.batch.informative, theory.output_separation(margin, margin)
         # A position with all the attention has a centroid of NaN; the input it is compared with has the same centroid.
-        distance = torch.where(seen.batch.informative[:, None], distance, 0.0).nan_to_num()
-        gamma = theory.output_separation(margin, margin)
-        threshold = theory.structural_threshold(gamma, lipschitz, distance.amax((0, 2))).min()
-        return torch.where(margin > 0, threshold, torch.nan)
+        others = torch.where(informative[:, None], theory.separation(patterns, values), 0.0).nan_to_num().amax((0, 2))
+        distractors = centroid_distances(patterns, values, informative, "distractors")
+        distractors = distractors.masked_fill(~informative[:, None], 0.0).amax((0, 2))
+        thresholds = [theory.structural_threshold(gamma, lipschitz, most).min() for most in (others, distractors)]
+        derived, with_distractors = (torch.where(margin > 0, threshold, torch.nan) for threshold in thresholds)
+        return derived, with_distractors
 
 
 _DERIVED = "StructuralCondition(tau='derived')"

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket import theory
+from bayesticket.attention import Target, as_target, require_visible, resolve
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.model import (
@@ -17,8 +18,11 @@ from bayesticket.model import (
     is_before_scores,
     mix_embeddings,
     normalize_for_attention,
+    own_hooks,
+    pattern_name,
     residual_name,
     scores_name,
+    visible_from,
     why_full,
     without_interaction_matrix,
 )
@@ -42,20 +46,16 @@ class AttentionGradient(AttentionMeasure):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.layer != "each" and len(self.layers) != 1:
-            raise refuse("layer", self.layer, "one layer, or 'each'")
-        if self.query != -1:
-            raise refuse("AttentionGradient.query", self.query, "-1; the gradient in M is over all queries")
+        _require_one_matrix(self, "the gradient in M is over all queries")
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for a layer or a head that the model lacks, and for scores that are not made by one matrix M."""
         super().check(model, batch)
-        if (setting := without_interaction_matrix(model, self.layers[0])) is not None:
-            raise refuse_case("AttentionGradient", f"a model with {setting}", "scores that are x_q M x_i / √d_head")
+        _require_interaction_matrix(self, model)
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The stream into attention, unless that is the embedding."""
-        return () if self._reads_embedding(model) else (residual_name(self.layers[0]),)
+        return _stream_names(self, model)
 
     def differentiates(self, model: HookedTransformer) -> tuple[str, ...]:
         """The scores."""
@@ -63,29 +63,106 @@ class AttentionGradient(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The norm."""
-        layer, model = self.layers[0], seen.model
+        layer = self.layers[0]
         # Scores of keys that a query cannot see are −∞, and get no gradient.
         d_scores = seen.gradients[scores_name(layer)]
-        if layer == model.cfg.n_layers - 1:
+        if layer == seen.model.cfg.n_layers - 1:
             d_scores = d_scores[:, :, -1:]
         if self.heads is not None:
             d_scores = d_scores[:, self.heads]
-        embedded = residual_name(layer) not in seen.activations  # asked now, hooks of edits would count
-        if any(is_before_scores(name, layer) or (embedded and name not in FAST_HOOKS) for name in seen.edited):
-            return torch.tensor(torch.nan)  # what the scores are made of is edited, and was not read
-        if embedded and model.cfg.normalization_type is None:
-            query = embed_position(model, seen.batch.tokens, -1)[:, None]
-            source = mix_embeddings(model, seen.batch.tokens, d_scores[:, :, 0])[:, :, None]
-        else:
-            stream = embed_tokens(model, seen.batch.tokens) if embedded else seen.activations[residual_name(layer)]
-            stream = normalize_for_attention(model, stream, layer)
-            query = stream[:, -d_scores.shape[2] :]
-            source = einsum(d_scores, stream, "n head query key, n key d_model -> n head query d_model")
-        query = torch.cat([query, torch.ones_like(query[..., :1])], -1)
-        source = torch.cat([source, d_scores.sum(-1, keepdim=True)], -1)
-        query = rearrange(query, "n query d_model -> (n query) d_model")
-        source = rearrange(source, "n head query d_model -> (n query) head d_model")
-        return theory.interaction_gradient(query, source, attention_scale(model, layer)).norm()
+        return _norm_in_interaction(seen, layer, d_scores)
 
-    def _reads_embedding(self, model: HookedTransformer) -> bool:
-        return self.layers == (0,) and why_full(model) is None
+
+@spec
+class PriorGradient(AttentionMeasure):
+    """Gradient of the divergence from a target in the interaction matrix, `‖∂D_KL/∂M‖_F` (Eq. 45): a number.
+
+    `∂D_KL/∂M = Σ_{n,i} (α_{n,i} − α*_{n,i}) x_{n,q} x_{n,i}ᵀ / √d_head`, averaged over examples and heads
+    as in `KLPrior`, with x augmented by 1 for the biases. It is what `KLPrior(target, strength=1.0)` pulls M with,
+    whether training has such a prior or not, beside `AttentionGradient`, what the task pulls it with. Large while
+    attention is far from the target, and 0 at the target, whatever the task's loss. NaN where an intervention edits the
+    pattern, or what the scores are computed from. Costs a pass over the pattern and a sum over the embeddings, a tenth
+    of a training epoch; with a teacher for target also one forward pass of the teacher.
+
+    For softmax attention whose scores are `[x_q, 1]ᵀ M [x_i, 1] / √d_head`; other models are refused.
+    """
+
+    target: Target = "oracle"
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "target", as_target("target", self.target))
+        _require_one_matrix(self, "the prior pulls at the last query")
+
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Raises for scores that are not made by one matrix M, for another pattern than their softmax, and a target
+        that the query cannot see.
+        """
+        super().check(model, batch)
+        _require_interaction_matrix(self, model)
+        layer = self.layers[0]
+        if pattern_name(layer) in own_hooks(model):
+            raise refuse_case(
+                "PriorGradient", f"a model with hooks of its own on {pattern_name(layer)}", "softmax attention"
+            )
+        visible = visible_from(model, layer, batch.n_positions, -1)
+        require_visible(self._target(batch, layer), visible, "PriorGradient.target")
+
+    def reads(self, model: HookedTransformer) -> tuple[str, ...]:
+        """The pattern, and the stream into attention unless that is the embedding."""
+        return (*self.pattern_names(), *_stream_names(self, model))
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The norm."""
+        layer, patterns = self.layers[0], self.patterns(seen)
+        if pattern_name(layer) in seen.edited:
+            return torch.tensor(torch.nan)
+        d_scores = theory.kl_logit_gradient(self._target(seen.batch, layer).to(patterns), patterns)
+        return _norm_in_interaction(seen, layer, d_scores[:, :, None] / patterns[..., 0].numel())
+
+    def _target(self, batch: Examples, layer: int) -> Float[Tensor, "n_or_1 heads key"]:
+        return resolve(self.target, batch, layer, query=-1, heads=self.heads)
+
+
+def _require_one_matrix(measure: AttentionMeasure, reason: str) -> None:
+    """Raises for several layers together, and for another query than the last."""
+    if measure.layer != "each" and len(measure.layers) != 1:
+        raise refuse("layer", measure.layer, "one layer, or 'each'")
+    if measure.query != -1:
+        raise refuse(f"{type(measure).__name__}.query", measure.query, f"-1; {reason}")
+
+
+def _require_interaction_matrix(measure: AttentionMeasure, model: HookedTransformer) -> None:
+    """Raises for scores that are not made by one matrix M."""
+    if (setting := without_interaction_matrix(model, measure.layers[0])) is not None:
+        raise refuse_case(type(measure).__name__, f"a model with {setting}", "scores that are x_q M x_i / √d_head")
+
+
+def _stream_names(measure: AttentionMeasure, model: HookedTransformer) -> tuple[str, ...]:
+    """The hook point of the stream into attention; none where that is the embedding."""
+    if measure.layers == (0,) and why_full(model) is None:
+        return ()
+    return (residual_name(measure.layers[0]),)
+
+
+def _norm_in_interaction(
+    seen: Observation, layer: int, d_scores: Float[Tensor, "n head query key"]
+) -> Float[Tensor, ""]:
+    """The norm of a gradient in M, from that in the scores; NaN where what these are computed from is edited."""
+    model = seen.model
+    embedded = residual_name(layer) not in seen.activations  # asked now, hooks of edits would count
+    if any(is_before_scores(name, layer) or (embedded and name not in FAST_HOOKS) for name in seen.edited):
+        return torch.tensor(torch.nan)  # what the scores are made of is edited, and was not read
+    if embedded and model.cfg.normalization_type is None:
+        query = embed_position(model, seen.batch.tokens, -1)[:, None]
+        source = mix_embeddings(model, seen.batch.tokens, d_scores[:, :, 0])[:, :, None]
+    else:
+        stream = embed_tokens(model, seen.batch.tokens) if embedded else seen.activations[residual_name(layer)]
+        stream = normalize_for_attention(model, stream, layer)
+        query = stream[:, -d_scores.shape[2] :]
+        source = einsum(d_scores, stream, "n head query key, n key d_model -> n head query d_model")
+    query = torch.cat([query, torch.ones_like(query[..., :1])], -1)
+    source = torch.cat([source, d_scores.sum(-1, keepdim=True)], -1)
+    query = rearrange(query, "n query d_model -> (n query) d_model")
+    source = rearrange(source, "n head query d_model -> (n query) head d_model")
+    return theory.interaction_gradient(query, source, attention_scale(model, layer)).norm()

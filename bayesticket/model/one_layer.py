@@ -1,5 +1,7 @@
 """The parts of a plain one-layer model: its embeddings, its values, and the keys that a query may attend to."""
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, repeat
@@ -145,11 +147,42 @@ def readout_matrices(model: HookedTransformer, heads: list[int] | None = None) -
 
 def value_table(model: HookedTransformer, n_positions: int) -> Float[Tensor, "T vocab heads d_head"]:
     """The value vector `v = x W_V + b_V` of every token at every position of a one-layer model."""
-    attention = model.blocks[0].attn
+    return _table(model, n_positions, model.blocks[0].attn.W_V, model.blocks[0].attn.b_V)
+
+
+def _table(
+    model: HookedTransformer,
+    n_positions: int,
+    weight: Float[Tensor, "heads d_model d_head"],
+    bias: Float[Tensor, "heads d_head"],
+) -> Float[Tensor, "T vocab heads d_head"]:
+    """An affine map of the normalised stream, for every token at every position of a one-layer model."""
     stream = model.embed.W_E[None] + model.pos_embed.W_pos[:n_positions, None]
     stream = normalize_for_attention(model, stream, 0)
-    values = einsum(stream, attention.W_V, "T vocab d_model, heads d_model d_head -> T vocab heads d_head")
-    return values + attention.b_V
+    return einsum(stream, weight, "T vocab d_model, heads d_model d_head -> T vocab heads d_head") + bias
+
+
+def score_table(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n heads T vocab"]:
+    """The scores at the last query of each sequence, for every token at every position, in a one-layer model."""
+    attention = model.blocks[0].attn
+    keys = _table(model, tokens.shape[1], attention.W_K, attention.b_K)
+    stream = normalize_for_attention(model, embed_position(model, tokens, -1)[:, None], 0)[:, 0]
+    query = einsum(stream, attention.W_Q, "n d_model, heads d_model d_head -> n heads d_head") + attention.b_Q
+    scores = einsum(query, keys, "n heads d_head, T vocab heads d_head -> n heads T vocab")
+    return scores / attention_scale(model, 0)
+
+
+def logits_of_pooled(
+    model: HookedTransformer, tokens: Int[Tensor, "n T"], pooled: Float[Tensor, "n heads d_head"]
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits of a one-layer model without normalisation whose heads pool these values at the last position."""
+    block, unembed = model.blocks[0], model.unembed
+    b_in, b_out, b_U = (cast(Tensor, bias) for bias in (block.mlp.b_in, block.mlp.b_out, unembed.b_U))
+    middle = einsum(pooled, block.attn.W_O, "n heads d_head, heads d_head d_model -> n d_model") + block.attn.b_O
+    if residual := bypasses_mlp(model):
+        middle = middle + embed_position(model, tokens, -1)
+    final = block.mlp.act_fn(middle @ block.mlp.W_in + b_in) @ block.mlp.W_out + b_out
+    return (middle + final if residual else final) @ unembed.W_U + b_U
 
 
 def values_of(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n heads T d_head"]:

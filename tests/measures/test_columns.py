@@ -17,7 +17,7 @@ ONE_LAYER = {"layer": st.integers(0, 12) | st.just("each"), "query": st.just(-1)
 SHARES = st.floats(0.0, 1.0, exclude_min=True, exclude_max=True)
 OF = {
     measures.InformativeMass: ("mean", "least"),
-    measures.SeparabilityMargin: ("centroid", "raw"),
+    measures.SeparabilityMargin: ("centroid", "raw", "readings"),
     measures.ClassMargin: ("least", "median"),
     measures.FrequencyShares: ("embed", "unembed", "logits"),
     measures.KeyFrequencyCount: ("embed", "unembed", "logits"),
@@ -30,6 +30,8 @@ OTHERS = {
         "target": st.sampled_from(["oracle", "uniform", bt.Permuted("shifted", seed=3), torch.eye(3), torch.ones(1)])
     },
     measures.StructuralCondition: {"tau": SHARES | st.just("derived")},
+    measures.PriorGradient: {"target": st.sampled_from(["oracle", "uniform", torch.ones(1)])},
+    measures.PairwiseCondition: {"examples": st.none() | st.integers(1, 999)},
     measures.ExplainingAway: {"examples": st.none() | st.integers(1, 999)},
     measures.LipschitzBounds: {"examples": st.none() | st.integers(1, 999)},
     measures.NormalizedMLPLoss: {"radius": st.none() | SHARES},
@@ -55,7 +57,7 @@ def any_measure(draw):
         return kind, {"r_min": low, "r_max": low + draw(SHARES)}
     fields = dict(OTHERS.get(kind, {}))
     if issubclass(kind, bt.attention.AttentionSite):
-        fields |= SITES | (ONE_LAYER if kind is bt.AttentionGradient else {})
+        fields |= SITES | (ONE_LAYER if kind in (bt.AttentionGradient, bt.PriorGradient) else {})
     if kind in OF:
         fields["of"] = st.sampled_from(OF[kind])
     return kind, draw(st.fixed_dictionaries({}, optional=fields))

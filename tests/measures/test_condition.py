@@ -25,7 +25,7 @@ def answered_rightly(model, batch, wrong=0):
     return dataclasses.replace(batch, targets=targets)
 
 
-def derived_by_hand(model, batch, residual=True, heads=(0,)):
+def derived_by_hand(model, batch, residual=True, heads=(0,), others_than="itself"):
     """γ / (L Δ_max), with loops over examples and positions."""
     logits = model(batch.tokens)[:, -1].detach().numpy()
     margin = min(
@@ -41,7 +41,8 @@ def derived_by_hand(model, batch, residual=True, heads=(0,)):
         farthest = 0.0
         for n in range(len(batch)):
             for j in informative_places(batch, n):
-                others = [t for t in range(batch.n_positions) if t != j]
+                left_out = [j] if others_than == "itself" else informative_places(batch, n)
+                others = [t for t in range(batch.n_positions) if t not in left_out]
                 centroid = sum(alpha[n, h, t] * values[n, t, h] for t in others) / alpha[n, h, others].sum()
                 farthest = max(farthest, np.linalg.norm(values[n, j, h] - centroid))
         thresholds.append(math.sqrt(2) * margin / (lipschitz * farthest))
@@ -55,9 +56,12 @@ def test_the_derived_threshold_by_search(name, residual):
     model = model_of(task, n_heads=1, residual=residual)
     batch = answered_rightly(model, task.split().test)
     expected = derived_by_hand(model, batch, residual)
-    share, threshold = value_of(DERIVED, model, batch)
+    share, threshold, share_of_distractors, threshold_of_distractors = value_of(DERIVED, model, batch)
     assert threshold == pytest.approx(expected, rel=1e-9)
     assert share == value_of(StructuralCondition(threshold), model, batch)
+    expected = derived_by_hand(model, batch, residual, others_than="the informative")
+    assert threshold_of_distractors == pytest.approx(expected, rel=1e-9)
+    assert share_of_distractors == value_of(StructuralCondition(threshold_of_distractors), model, batch)
 
 
 def test_the_derived_share_counts_inputs_at_that_threshold():
@@ -68,7 +72,7 @@ def test_the_derived_share_counts_inputs_at_that_threshold():
         with torch.no_grad():
             model.blocks[0].attn.W_V.mul_(scale)
         batch = answered_rightly(model, task.split().train)
-        share, threshold = value_of(DERIVED, model, batch)
+        share, threshold, *_ = value_of(DERIVED, model, batch)
         alpha, _ = attention_and_values(model, batch)
         holds = [
             all(alpha[n, h, i] >= threshold for i in informative_places(batch, n))
@@ -86,7 +90,7 @@ def test_two_inputs_of_different_classes_have_the_derived_mass_together():
     for seed in range(6):
         model = model_of(task, n_heads=1, seed=seed)
         batch = answered_rightly(model, task.split().test)
-        _, threshold = value_of(DERIVED, model, batch)
+        _, threshold, *_ = value_of(DERIVED, model, batch)
         alpha = attention_and_values(model, batch)[0][:, 0]
         for a in range(len(batch)):
             for b in range(a):
@@ -131,9 +135,9 @@ def test_deriving_is_refused_where_eq_27_says_nothing():
         StructuralCondition(1.5)
 
 
-def test_the_derived_condition_in_training_has_two_curves():
+def test_the_derived_condition_in_training_has_curves_for_both_centroids():
     run = bt.train(TASKS["addition"], measures=[DERIVED, StructuralCondition()], epochs=10, record_every=5)
-    names = [f"structural_condition[tau=derived][{entry}]" for entry in ("share", "threshold")]
+    names = [f"structural_condition[tau=derived][{entry}]" for entry in ("share", "threshold/distractors")]
     assert {*names, "structural_condition"} <= set(run.curves)
     assert run.curves.loc[0, names].isna().all()  # nothing is answered rightly with a margin
     assert run.made_with is not None

@@ -20,6 +20,8 @@ EVERY = [
     bt.measures.ScoreVariance(),
     bt.StructuralCondition(0.2),
     bt.AttentionGradient(),
+    bt.PriorGradient(),
+    bt.PriorGradient("uniform"),
     KLToTarget("uniform"),
     InformativeMassByPosition(),
     DistributedMass(),

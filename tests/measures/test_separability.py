@@ -1,6 +1,9 @@
 """The separability margin by a search over all pairs."""
 
+import dataclasses
+
 import pytest
+import torch
 from catalog import TASKS, model_of
 from helpers import attention_and_values, deep_model, informative_places, value_of
 
@@ -16,7 +19,7 @@ def test_the_separability_margin_by_search_over_all_pairs(name, normalization_ty
     task = TASKS[name]
     model, batch = model_of(task, normalization_type=normalization_type), task.split().test
     alpha, values = attention_and_values(model, batch)
-    found = {}
+    found, from_all_others = {}, []
     for n in range(len(batch)):
         places = informative_places(batch, n)
         others = [t for t in range(batch.n_positions) if t not in places]
@@ -25,9 +28,15 @@ def test_the_separability_margin_by_search_over_all_pairs(name, normalization_ty
             centroid = sum(alpha[n, h, t] * values[n, t, h] for t in others) / mass
             for j in places:
                 found[n, j, h] = (values[n, j, h] - centroid).norm().item()
+                rest = [t for t in range(batch.n_positions) if t != j]
+                of_rest = sum(alpha[n, h, t] * values[n, t, h] for t in rest) / sum(alpha[n, h, t] for t in rest)
+                from_all_others.append((values[n, j, h] - of_rest).norm().item())
     margin, example, position, head = value_of(SeparabilityMargin(), model, batch)
     assert margin == pytest.approx(min(found.values()), rel=1e-9)
     assert found[int(example), int(position), int(head)] == pytest.approx(margin, rel=1e-9)
+
+    expected = [choose(of) for of in (found.values(), from_all_others) for choose in (min, max)]
+    assert value_of(SeparabilityMargin("readings"), model, batch) == pytest.approx(expected, rel=1e-9)
 
     pairs = {}
     for j in range(batch.n_positions):
@@ -41,6 +50,31 @@ def test_the_separability_margin_by_search_over_all_pairs(name, normalization_ty
     raw = value_of(SeparabilityMargin("raw"), model, batch)
     assert raw[0] == pytest.approx(min(pairs.values()), rel=1e-9)
     assert pairs[tuple(int(entry) for entry in raw[1:])] == pytest.approx(raw[0], rel=1e-9)
+
+
+def test_without_attention_left_a_centroid_is_the_plain_mean():
+    task = TASKS["addition"]
+    model, batch = model_of(task, n_heads=1), task.split().train
+    values = attention_and_values(model, batch)[1][:, :, 0]
+    on_the_first = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+    seen = bt.measure(model, batch, SeparabilityMargin("readings"), intervention=bt.FrozenAttention(on_the_first))
+    informative = batch.informative[0]
+    own = (values[:, informative] - values[:, ~informative].mean(1, keepdim=True)).norm(dim=-1)
+    assert seen["separability_margin[of=readings][least/distractors]"] == pytest.approx(own.min().item())
+    assert seen["separability_margin[of=readings][largest/distractors]"] == pytest.approx(own.max().item())
+    first = (values[:, 0] - values[:, 1:].mean(1)).norm(dim=-1)
+    second = (values[:, informative][:, 1] - values[:, 0]).norm(dim=-1)
+    both = torch.cat([first, second])
+    assert seen["separability_margin[of=readings][least/others]"] == pytest.approx(both.min().item())
+    assert seen["separability_margin[of=readings][largest/others]"] == pytest.approx(both.max().item())
+
+
+def test_readings_need_distractors():
+    task = TASKS["addition"]
+    batch = task.split().train
+    batch = dataclasses.replace(batch, informative=torch.ones_like(batch.informative))
+    with pytest.raises(bt.BayesticketError, match="a sequence without distractors"):
+        bt.measure(model_of(task), batch, SeparabilityMargin("readings"))
 
 
 def test_a_deeper_model_is_refused_with_the_reason():
