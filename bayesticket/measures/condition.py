@@ -40,7 +40,8 @@ class StructuralCondition(AttentionMeasure):
     nothing follows for attention.
 
     Costs four singular values of small matrices and a T × T by T × d_head product for each example: at T = 5 half
-    a training epoch, on test examples one. For one plain layer of one head, unedited, read at a last position that is not informative.
+    a training epoch, on test examples one. For one plain layer of one head, unedited, read at a last position that is
+    not informative.
     """
 
     tau: float | Literal["derived"] = 0.25

@@ -1,5 +1,6 @@
 """Eq. 27 on pairs of inputs, against the full forward on both inputs of every pair, and as the theorem that it is."""
 
+import dataclasses
 import math
 
 import pytest
@@ -75,6 +76,20 @@ def test_the_pairs_by_search_and_the_full_forward(name, residual):
     shares = [sum(mass >= threshold for mass in together) / len(pairs) for threshold in thresholds]
     expected = [min(together), separation, thresholds[0], shares[0], thresholds[1], shares[1]]
     assert measured == pytest.approx(expected, rel=1e-8)
+
+
+def test_pairs_of_one_class_do_not_count():
+    task = TASKS["addition"]
+    batch = task.split().test
+    batch = dataclasses.replace(batch, targets=batch.targets // 4)
+    pairs = pairs_by_hand(batch, range(len(batch)))
+    one, other = batch.select(torch.tensor([n for n, _, _ in pairs])), with_token(batch, pairs)
+    for seed in range(6):
+        model = model_of(task, n_heads=1, seed=seed)
+        with torch.no_grad():
+            distance = (model(one.tokens)[:, -1] - model(other.tokens)[:, -1]).norm(dim=-1)
+        _, separation, *_ = value_of(PairwiseCondition(examples=None), model, batch)
+        assert separation == pytest.approx(distance.min().item(), rel=1e-8)
 
 
 @properties
