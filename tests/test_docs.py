@@ -61,6 +61,14 @@ def test_the_figure_of_the_page_about_figures_is_drawn_and_judged(tmp_path, monk
     assert "A late prior still ends the plateau." in page.read_text(encoding="utf-8")
 
 
+def test_the_phases_of_committed_runs_are_those_that_the_page_about_theory_says(capsys):
+    run_all(ROOT / "docs" / "theory.md", {"__name__": "theory"})
+    readings = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert len(readings) == 5
+    assert all("plateau from" in each for by_both in readings for each in by_both)
+    assert all("resurgence not reached" in by_norm for _, by_norm in readings)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_and_file_that_a_page_names_is_there(page):
     text = page.read_text(encoding="utf-8")

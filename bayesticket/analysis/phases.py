@@ -1,4 +1,8 @@
-"""The phases of a run, read off its recorded curves."""
+"""The phases of a run (Section 5.1), read off its recorded curves, in two ways.
+
+`find_phases` reads plateau and resurgence off the gradient in the attention, `find_phases_by_norm` off the training
+loss and the norm of the MLP.
+"""
 
 from dataclasses import dataclass
 
@@ -7,15 +11,17 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
-from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
+from bayesticket.runs import MEMORISED, TrainConfig, first_epoch, refuse_unrecorded
 
 WINDOW = 11
-"""The number of records over which gradient and divergence are smoothed by default."""
+"""The number of records over which curves are smoothed by default."""
+CONTRACTING = 0.99
+"""The norm of the MLP contracts once it is at most this share of its peak: more than rounding can do."""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """The borders between the phases of a run (Section 5.1), as recorded epochs; None for a border not reached.
+    """The borders between the phases of a run, as recorded epochs; None for a border not reached.
 
     >>> print(Phases(memorised=720, plateau=800, resurgence=None, grokked=None))
     memorised at 720, plateau from 800, resurgence not reached, grokking not reached
@@ -24,9 +30,9 @@ class Phases:
     memorised: int | None
     """Phase 1 is complete: training accuracy reaches the threshold."""
     plateau: int | None
-    """Phase 2 begins: the attention gradient has collapsed."""
+    """Phase 2 begins: the attention gradient has collapsed; or training loss is near zero and the norm contracts."""
     resurgence: int | None
-    """Phase 3 begins: the attention gradient has risen again, and attention moves to the oracle."""
+    """Phase 3 begins: the gradient, or training loss at a smaller norm, has risen again, and attention has moved."""
     grokked: int | None
     """Phase 4 begins: test accuracy reaches the threshold."""
 
@@ -47,7 +53,7 @@ class Phases:
         """The first and the last epoch of each phase, from `first` to `last`; phases not reached are left out.
 
         A phase ends where the next phase that is reached begins. Memorisation is the first phase; it lasts until the
-        gradient has collapsed.
+        plateau begins.
 
         >>> Phases(memorised=720, plateau=800, resurgence=None, grokked=None).spans(0, 1000)
         {'memorisation': (0, 800), 'plateau': (800, 1000)}
@@ -74,18 +80,19 @@ def find_phases(
     window: int = WINDOW,
     gradient: str = "attention_gradient",
     divergence: str = "kl_to_oracle",
+    curve: str = "test_accuracy",
 ) -> Phases:
-    """Finds the borders between the phases of a run in its recorded curves, which are labelled by epoch.
+    """Finds the borders between the phases of a run by the gradient in the attention.
 
-    Gradient and divergence are smoothed first: each record is replaced by the median of the `window` records around it
-    (fewer at the ends), so that a spike shorter than half a window moves no border. With `g` and `D` the smoothed
-    curves, each border is the first recorded epoch at which its condition holds:
+    The curves are labelled by epoch. Gradient and divergence are smoothed first: each record is replaced by the median
+    of the `window` records around it (fewer at the ends), so that a spike shorter than half a window moves no border.
+    With `g` and `D` the smoothed curves, each border is the first recorded epoch at which its condition holds:
 
     - memorised: `train_accuracy ≥ memorising`;
     - plateau: the run has memorised, and `g ≤ collapse · max(g)` over all records so far;
     - resurgence: the plateau has begun, and at the same record `g ≥ rise · min(g)` over the records since the plateau
       began, and `D ≤ fall · D(memorised)`;
-    - grokked: `test_accuracy ≥ grokking`.
+    - grokked: `test_accuracy ≥ grokking`, or with `curve="unseen_accuracy"` that of unseen examples.
 
     Plateau and resurgence are only looked for before grokking: the gradient of a model that has grokked does not count,
     and a run that has grokked when it memorises has neither. A gradient or divergence that is 0 throughout, as under
@@ -94,39 +101,108 @@ def find_phases(
 
     `gradient` and `divergence` name the columns to read, for example those of another layer.
     """
-    require_number("memorising", memorising, above=0.0)
-    require_number("grokking", grokking, above=0.0)
     require_number("collapse", collapse, above=0.0, below=1.0)
     require_number("rise", rise, above=1.0)
     require_number("fall", fall, above=0.0, below=1.0)
-    require_integer("window", window, least=1)
-    if window % 2 == 0:
-        raise refuse("window", window, "an odd number of records, centred on one")
-    for name in ("train_accuracy", "test_accuracy", gradient, divergence):
-        if name not in curves:
-            raise refuse_name("curves", name, list(curves))
-
-    epochs = curves.index.to_numpy()
-
-    def first(holds: Bool[np.ndarray, " records"]) -> int | None:
-        return first_epoch(pd.Series(holds, index=curves.index))
-
-    memorised = first(curves["train_accuracy"].to_numpy() >= memorising)
-    grokked = first(curves["test_accuracy"].to_numpy() >= grokking)
-    plateau = resurgence = None
-    if memorised is not None:
-        between = (epochs >= memorised) & (epochs < (np.inf if grokked is None else grokked))
-        g, d = _smoothed(curves, gradient, window), _smoothed(curves, divergence, window)
-        peak = np.fmax.accumulate(g)
-        plateau = first(between & (peak > 0) & (g <= collapse * peak))
-        if plateau is not None:
-            least = np.fmin.accumulate(np.where(epochs >= plateau, g, np.nan))  # nan, so never risen, before it
-            risen = (g > 0) & (g >= rise * least)
-            at_memorised = d[epochs == memorised]
-            fallen = (at_memorised > 0) & (d <= fall * at_memorised)
-            resurgence = first(between & risen & fallen)
-    return Phases(memorised, plateau, resurgence, grokked)
+    records = _Records(curves, memorising, grokking, window, curve)
+    g, d = records.smoothed(gradient), records.smoothed(divergence)
+    peak = np.fmax.accumulate(g)
+    plateau = records.first((peak > 0) & (g <= collapse * peak))
+    risen = (g > 0) & (g >= rise * records.least_since(plateau, g))
+    return records.phases(plateau, records.first(risen & records.fallen(d, fall)))
 
 
-def _smoothed(curves: pd.DataFrame, name: str, window: int) -> Float[np.ndarray, " records"]:
-    return curves[[name]].rolling(window, center=True, min_periods=1).median().to_numpy()[:, 0]
+def find_phases_by_norm(
+    curves: pd.DataFrame,
+    *,
+    memorising: float = MEMORISED,
+    grokking: float = TrainConfig.grok_threshold,
+    small: float = 0.05,
+    shrink: float = 0.8,
+    rise: float = 1.1,
+    fall: float = 0.5,
+    window: int = WINDOW,
+    loss: str = "train_loss",
+    norm: str = "mlp_norm",
+    divergence: str = "kl_to_oracle",
+    curve: str = "test_accuracy",
+) -> Phases:
+    """Finds the borders between the phases of a run by training loss and the norm of the MLP, as Section 5.1 has them.
+
+    With `L`, `n` and `D` loss, norm and divergence, smoothed as in `find_phases`, each border is the first recorded
+    epoch at which its condition holds:
+
+    - memorised: `train_accuracy ≥ memorising`;
+    - plateau: the run has memorised, and at the same record `L ≤ small · L(first record)`, the loss is near zero, and
+      `n ≤ 0.99 · max(n)` over all records so far, the norm contracts;
+    - resurgence: the plateau has begun, and at the same record `n ≤ shrink · max(n)` over all records so far, the norm
+      has come down, `L ≥ rise · min(L)` over the records since the plateau began, the loss has risen again, and
+      `D ≤ fall · D(memorised)`, attention has moved to the oracle;
+    - grokked: as in `find_phases`, and plateau and resurgence are only looked for before it.
+
+    No condition refers to grokking or to the end of a run, so that runs that never grok are judged by the same rules.
+    Without weight decay, or with the norm held, the norm does not contract, and there is no plateau.
+
+    >>> epochs = pd.Index(range(0, 1000, 10))
+    >>> curves = pd.DataFrame({"train_accuracy": 1.0, "test_accuracy": 0.1, "kl_to_oracle": 1.0}, index=epochs)
+    >>> curves["train_loss"], curves["mlp_norm"] = 4.7 * 0.99**epochs, 30 * 0.999**epochs
+    >>> print(find_phases_by_norm(curves))
+    memorised at 0, plateau from 330, resurgence not reached, grokking not reached
+    """
+    require_number("small", small, above=0.0, below=1.0)
+    require_number("shrink", shrink, above=0.0, below=1.0)
+    require_number("rise", rise, above=1.0)
+    require_number("fall", fall, above=0.0, below=1.0)
+    records = _Records(curves, memorising, grokking, window, curve)
+    losses, n, d = records.smoothed(loss), records.smoothed(norm), records.smoothed(divergence)
+    peak = np.fmax.accumulate(n)
+    plateau = records.first((losses <= small * losses[:1]) & (n <= CONTRACTING * peak))
+    risen = (losses > 0) & (losses >= rise * records.least_since(plateau, losses))
+    return records.phases(plateau, records.first((n <= shrink * peak) & risen & records.fallen(d, fall)))
+
+
+class _Records:
+    """The recorded curves of a run, and the part of it in which plateau and resurgence are looked for."""
+
+    def __init__(self, curves: pd.DataFrame, memorising: float, grokking: float, window: int, curve: str):
+        require_number("memorising", memorising, above=0.0)
+        require_number("grokking", grokking, above=0.0)
+        require_integer("window", window, least=1)
+        if window % 2 == 0:
+            raise refuse("window", window, "an odd number of records, centred on one")
+        self.curves, self.window = curves, window
+        self.epochs = curves.index.to_numpy()
+        self.memorised = first_epoch(self._curve("train_accuracy") >= memorising)
+        accuracy = self._curve(curve)
+        if len(accuracy) and accuracy.isna().all():
+            raise refuse_unrecorded(curve, "this run")
+        self.grokked = first_epoch(accuracy >= grokking)
+        since = np.inf if self.memorised is None else self.memorised
+        self.between = (self.epochs >= since) & (self.epochs < (np.inf if self.grokked is None else self.grokked))
+
+    def _curve(self, name: str) -> pd.Series:
+        if name not in self.curves:
+            raise refuse_name("curves", name, list(self.curves))
+        return pd.Series(self.curves[name])
+
+    def smoothed(self, name: str) -> Float[np.ndarray, " records"]:
+        """The running median of a curve."""
+        return self._curve(name).rolling(self.window, center=True, min_periods=1).median().to_numpy()
+
+    def first(self, holds: Bool[np.ndarray, " records"]) -> int | None:
+        """The first epoch between memorising and grokking at which a condition holds."""
+        return first_epoch(pd.Series(holds & self.between, index=self.curves.index))
+
+    def least_since(self, epoch: int | None, values: Float[np.ndarray, " records"]) -> Float[np.ndarray, " records"]:
+        """The least value so far since an epoch; NaN, which nothing exceeds, before it."""
+        since = self.epochs >= (np.inf if epoch is None else epoch)
+        return np.fmin.accumulate(np.where(since, values, np.nan))
+
+    def fallen(self, divergence: Float[np.ndarray, " records"], share: float) -> Bool[np.ndarray, " records"]:
+        """Whether the divergence has fallen to a share of what it was when the run memorised."""
+        at_memorised = divergence[self.epochs == self.memorised]
+        return (at_memorised > 0) & (divergence <= share * at_memorised) if len(at_memorised) else self.between
+
+    def phases(self, plateau: int | None, resurgence: int | None) -> Phases:
+        """All four borders."""
+        return Phases(self.memorised, plateau, resurgence, self.grokked)

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bayesticket.figures.curves import GAP, add_curve, axis_name, fit_log_axes, stacked
-from bayesticket.figures.phases import LINE, WIDTH, phases_of, place_names, shade
+from bayesticket.figures.phases import LINE, WIDTH, phases_in_words, phases_of, place_names, shade
 from bayesticket.figures.runs import label_of
 from bayesticket.figures.style import Panel
 from bayesticket.runs import Run
@@ -50,7 +50,7 @@ class Row:
         return bool(self.context if self.context_only else self.curves)
 
 
-TITLE = 78
+TITLE = 96
 """The height of the figure's title, in pixels."""
 _GRID = "rgba(0, 0, 0, 0.09)"
 """The colour of the grid, visible on white and on the tints."""
@@ -91,7 +91,7 @@ def draw(run: Run, title: str, rows: Sequence[Row], *, ends_labelled: bool = Fal
     figure.update_layout(
         title={
             "text": html.escape(title, quote=False),
-            "subtitle": {"text": said if found is None else f"{said}<br>{found}"},
+            "subtitle": {"text": "<br>".join([said, *phases_in_words(run)])},
         },
         hoversubplots="axis" if few else "single",
     )

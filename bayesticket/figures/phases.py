@@ -1,7 +1,8 @@
 """A run's phases, shaded behind its panels and named above them."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Literal, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -15,6 +16,11 @@ TINTS = {"memorisation": "#FDEBD8", "plateau": "#F1F1F1", "resurgence": "#DCECF8
 """The colours behind the phases; neighbours differ in yellow and blue, which most colour-blind readers can tell."""
 STRIP = {"memorisation": "#F3BE85", "plateau": "#CFCFCF", "resurgence": "#93C5EA", "grokking": "#F5DD5F"}
 """The colours of the strip above the first panel, which holds the phases' names."""
+READINGS: Mapping[Literal["gradient", "norm"], str] = {
+    "gradient": "the attention's gradient",
+    "norm": "training loss and the MLP's norm",
+}
+"""What the phases are read off, in words; the first reading is the one that is shaded."""
 LINE = 20
 """The height of a line of names, in pixels."""
 WIDTH = 850
@@ -34,11 +40,20 @@ class PhaseName(NamedTuple):
 
 
 def phases_of(run: Run) -> Phases | None:
-    """The phases, or None if the run has not recorded the curves that determine them."""
+    """The phases that are shaded, or None if the run has not recorded the curves that determine them."""
     try:
         return run.phases()
     except BayesticketError:
         return None
+
+
+def phases_in_words(run: Run) -> list[str]:
+    """The phases by both readings, the shaded one first; nothing of a reading whose curves are not recorded."""
+    found: list[str] = []
+    for by, how in READINGS.items():
+        with suppress(BayesticketError):
+            found.append(f"by {how}: {run.phases(by)}")
+    return found
 
 
 def place_names(spans: Mapping[str, tuple[int, int]], last: int) -> list[PhaseName]:

@@ -132,11 +132,18 @@ class Run:
             raise refuse_unrecorded(curve, "this run")
         return values >= threshold
 
-    def phases(self) -> "Phases":
-        """The borders of the four phases (Section 5.1), read off the recorded curves; see `bayesticket.analysis`."""
-        from bayesticket.analysis import find_phases
+    def phases(self, by: Literal["gradient", "norm"] = "gradient", *, curve: str = "test_accuracy") -> "Phases":
+        """The borders of the four phases (Section 5.1), read off the recorded curves.
 
-        return find_phases(self.curves, grokking=self.grok_threshold)
+        Plateau and resurgence are read off the gradient in the attention (`bayesticket.analysis.find_phases`), or with
+        `by="norm"` off training loss and the MLP's norm (`find_phases_by_norm`). The curve is that of `grok_epoch`.
+        """
+        from bayesticket.analysis import find_phases, find_phases_by_norm
+
+        readings = {"gradient": find_phases, "norm": find_phases_by_norm}
+        if not isinstance(by, str) or by not in readings:
+            raise refuse_name("by", by, readings)
+        return readings[by](self.curves, grokking=self.grok_threshold, curve=curve)
 
     def plot(self) -> "go.Figure":
         """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""

@@ -5,29 +5,17 @@ import math
 import statistics
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phase_curves import EPOCHS, run_of, step
 
 import bayesticket as bt
 from bayesticket.analysis import Phases, find_phases
 
-EPOCHS = np.arange(0, 5001, 10)
-
-
-def run_of(columns, epochs=EPOCHS):
-    curves = pd.DataFrame(columns, index=pd.Index(epochs, name="epoch"), dtype="float64")
-    return bt.Run(description={}, tensors={}, weights={}, curves=curves, epoch=int(epochs[-1]) if len(epochs) else 0)
-
 
 def phases(run, **options):
     return find_phases(run.curves, **options)
-
-
-def step(at, low=0.0, high=1.0, epochs=EPOCHS):
-    """Low before an epoch, high from it on."""
-    return np.where(epochs >= at, high, low)
 
 
 def story(**changed):
@@ -65,6 +53,14 @@ def test_accuracies_agree_with_the_runs_own():
     assert phases(run).memorised == run.memorised_epoch()
     assert phases(run).grokked == run.grok_epoch()
     assert phases(run, grokking=0.05).grokked == run.grok_epoch(0.05)
+
+
+def test_generalising_to_unseen_examples_may_be_the_last_phase():
+    columns = story(unseen_accuracy=step(3500))
+    assert phases(run_of(columns), curve="unseen_accuracy") == Phases(400, 500, 2000, 3500)
+    assert run_of(columns).phases(curve="unseen_accuracy").grokked == 3500
+    with pytest.raises(bt.BayesticketError, match=r"^curve: got 'unseen_accuracy', which is NaN throughout"):
+        phases(run_of(story(unseen_accuracy=math.nan)), curve="unseen_accuracy")
 
 
 def test_a_gradient_that_only_falls_has_no_resurgence():

@@ -144,6 +144,7 @@ def test_a_page_has_a_section_for_each_family_that_was_recorded(run, tmp_path):
     for family in FAMILIES:
         assert f"<h2>{family.heading}</h2>" in text
     assert str(run.phases()) in text
+    assert "The first reading is shaded in every figure." in text
 
     plain = bt.train(bt.ModularAddition(p=7), epochs=10, progress=False)
     text = write_families(plain, tmp_path / "plain.html").read_text(encoding="utf-8")

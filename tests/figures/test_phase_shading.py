@@ -14,7 +14,7 @@ from bayesticket.figures.phases import STRIP, TINTS, phases_of, place_names
 
 @pytest.mark.parametrize("name", ["bounds", "gradients", "capacity"])
 def test_the_shading_is_that_of_the_phases(name):
-    run = made(STORY | {"explaining_away[measured]": EPOCHS + 1.0, "mlp_norm": EPOCHS + 1.0})
+    run = made(STORY | {"explaining_away[measured]": EPOCHS + 1.0, "mlp_norm": EPOCHS + 1.0, "train_loss": 1.0})
     spans = run.phases().spans(0, run.epoch)
     assert list(spans) == ["memorisation", "plateau", "resurgence", "grokking"]
     figure = PLOTS[name](run)
@@ -34,6 +34,7 @@ def test_the_shading_is_that_of_the_phases(name):
     assert all(spans[phase][0] <= at <= spans[phase][1] for phase, at in names.items())
     assert list(names) == list(spans)
     assert str(run.phases()) in figure.layout.title.subtitle.text
+    assert f"by training loss and the MLP's norm: {run.phases('norm')}" in figure.layout.title.subtitle.text
 
 
 def test_a_run_without_the_curves_of_phases_is_not_shaded():

@@ -11,7 +11,7 @@ from bayesticket.figures.measures.gradients import GRADIENTS
 from bayesticket.figures.measures.structure import STRUCTURE
 from bayesticket.figures.page import Section, write_page
 from bayesticket.figures.panels import untitled
-from bayesticket.figures.phases import phases_of
+from bayesticket.figures.phases import phases_in_words, phases_of
 from bayesticket.figures.runs import label_of
 from bayesticket.runs import Run
 
@@ -24,9 +24,11 @@ def write_families(run: Run, path: str | os.PathLike[str]) -> Path:
     families = [family for family in FAMILIES if family.is_recorded(run)]
     if not families:
         raise nothing_of(run, *FAMILIES)
-    found = phases_of(run)
+    found = phases_in_words(run)
     one = f"This is one run ({label_of(run)}), {run.epoch:,} epochs long: an illustration, not evidence."
-    shading = "" if found is None else f"Its phases are shaded in every figure: {found}. "
+    shading = f"Its phases: {'; '.join(found)}. " if found else ""
+    if phases_of(run) is not None:
+        shading += "The first reading is shaded in every figure. "
     how = "Drag over a part to enlarge it, double-click to go back, click a name to hide a curve."
     sections = [Section("", [one, f"{shading}{how}"])]
     sections += [Section(family.heading, [family.text], untitled(family.plot(run))) for family in families]

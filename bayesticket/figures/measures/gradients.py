@@ -40,8 +40,9 @@ GRADIENTS = Family(
     "Gradients: when attention learns",
     ("AttentionGradient()",),
     "The phases are read off these curves: the plateau begins where the gradient, after memorising, has fallen to half "
-    "of its peak; resurgence begins where it has doubled again while the divergence from the oracle has halved. Look "
-    "at whether test accuracy rises before that, or after.",
+    "of its peak; resurgence begins where it has doubled again while the divergence from the oracle has halved. The "
+    "other reading, by training loss and the MLP's norm, is that of Section 5.1. Look at whether test accuracy rises "
+    "before resurgence, or after.",
     _rows,
     _smooth,
 )
