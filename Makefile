@@ -10,17 +10,17 @@ quickstart: .venv/installed
 # The second run is without run-time type checks: there the library's own refusals are what answers bad input.
 # Numerical libraries of one thread: several test processes share the cores.
 test: export OMP_NUM_THREADS = 1
-test: .venv/installed
+test: .venv/for-tests
 	$(BIN)/pytest
 	$(BIN)/pytest -o addopts=-q tests/refusals
 
-check: .venv/installed
+check: .venv/for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(MAKE) --no-print-directory test
 
-format: .venv/installed
+format: .venv/for-tests
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -28,12 +28,18 @@ bench: .venv/installed
 	$(BIN)/bayesticket bench
 
 # Which small errors would no test notice? Up to an hour on two cores, and no part of `make check`.
-mutants: .venv/installed
+mutants: .venv/for-tests
 	$(BIN)/python tools/mutants.py --sample 10 --jobs 2 --least 0.9
 
+# The library alone; not compiled, since Python compiles the few modules that are imported, and pip all of them.
 .venv/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable .
+	touch $@
+
+# Beside it what tests and checks need.
+.venv/for-tests: .venv/installed
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 clean:

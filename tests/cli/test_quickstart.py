@@ -1,6 +1,7 @@
 """The quick start: what it says follows from the numbers, and what was begun goes on."""
 
 import itertools
+import math
 import multiprocessing
 import sys
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_arms_differ_in_the_prior_alone():
         assert (config.task.d_vocab_out, config.epochs, config.seed, config.stop_after_grok) == (11, 50, 1, 300)
 
 
+def test_a_run_at_chance_is_stopped_at_epoch_2000_and_one_that_groks_before_is_not():
+    rule = configurations(epochs=3000, seed=0, p=113)["none"].stop_when
+    assert rule is not None
+    for last, expected in ((0.009, 2000), (0.99, math.inf)):
+        records = [
+            {"epoch": float(epoch), "train_accuracy": 0.3, "test_accuracy": last if epoch >= 1140 else 0.009}
+            for epoch in range(0, 2001, 20)
+        ]
+        stops = [rule.stop_epoch(records[:n]) for n in range(1, len(records) + 1)]
+        assert min(stops) == expected
+
+
 class TestFindings:
     @pytest.mark.parametrize(("none", "kl", "adversarial"), list(itertools.product([None, 500, 800], repeat=3)))
     def test_are_true_whatever_the_outcome(
@@ -92,7 +105,7 @@ class TestFindings:
     def test_nothing_memorised(self, runs: dict[str, Run]):
         never = {arm: outcome(run, None, None) for arm, run in runs.items()}
         assert findings(never)[2].startswith("Without a prior the model did not memorise in 1,000 epochs and did not")
-        assert [row[1] for row in rows_of(never)] == ["not in 1,000 epochs"] * 3
+        assert [row[1] for row in rows_of(never)] == ["never"] * 3
 
 
 class TestReport:
@@ -111,12 +124,22 @@ class TestReport:
                 run.curves["informative_mass_least"].iloc[-1], abs=1e-3
             )
 
+    def test_table_says_what_ended_a_run(self, runs: dict[str, Run]):
+        def end(run: Run, status: str) -> str:
+            return rows_of({"none": Run(**{**vars(run), "status": status})})[0][6]
+
+        never, grokked = outcome(runs["none"], 100, None), outcome(runs["none"], 100, 500)
+        assert end(never, "stopped") == "at 1,000, stalled"
+        assert end(never, "finished") == end(grokked, "finished") == "at 1,000, last epoch"
+        assert end(grokked, "stopped") == "at 1,000, after grokking"
+
     def test_page_says_what_was_found_and_how_it_was_made(self, runs: dict[str, Run], tmp_path: Path):
         text = write_report(runs, tmp_path / "index.html").read_text(encoding="utf-8")
         said = text[text.index("<body>") :]
         for sentence in findings(runs):
             assert sentence in said
-        assert said.count("A run ends 300 epochs after it has grokked; one that has not grokked by epoch 20 is") == 2
+        assert said.count("A run ends 300 epochs after it has grokked.") == 1
+        assert "no more than 2 percentage points in the last 2,000 epochs is stopped. The last epoch is 20." in said
         for phrase in (
             "ModularAddition(p=7)",
             "of unseen pairs",
@@ -125,6 +148,7 @@ class TestReport:
             "AdamW, lr 0.001",
             "transformer-lens",
             "d_model 64",
+            "stop_after_grok=300, stop_when=Stalls(over=2000, by=0.02, memorised=0.0)",
         ):
             assert phrase in said
 

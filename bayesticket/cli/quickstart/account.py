@@ -23,10 +23,7 @@ def rows_of(runs: Mapping[str, Run]) -> list[list[str]]:
 
     def row(arm: str, run: Run) -> list[str]:
         last = run.curves.iloc[-1]
-        reached = [
-            f"not in {run.epoch:,} epochs" if epoch is None else f"{epoch:,}"
-            for epoch in (run.memorised_epoch(), run.grok_epoch())
-        ]
+        reached = ["never" if epoch is None else f"{epoch:,}" for epoch in (run.memorised_epoch(), run.grok_epoch())]
         mass = f"{last['informative_mass_least']:.3f} / {last['informative_mass_mean']:.3f}"
         accuracies = [f"{last['test_accuracy']:.1%}", _unseen(run) or "–"]
         return [LABELS[arm], *reached, *accuracies, mass, _end(run), f"{run.seconds:.0f}"]
@@ -36,7 +33,8 @@ def rows_of(runs: Mapping[str, Run]) -> list[list[str]]:
 
 def _end(run: Run) -> str:
     """Where a run ended, and by which part of the rule."""
-    why = "after grokking" if run.status == "stopped" else "not grokked" if run.grok_epoch() is None else "last epoch"
+    stopped = "stalled" if run.grok_epoch() is None else "after grokking"
+    why = stopped if run.status == "stopped" else "last epoch"
     return f"at {run.epoch:,}, {why}"
 
 

@@ -2,7 +2,7 @@
 
 from bayesticket.interventions import KLPrior, as_recipe
 from bayesticket.model import Architecture
-from bayesticket.runs import TrainConfig, configure
+from bayesticket.runs import Stalls, TrainConfig, configure
 from bayesticket.tasks import ModularAddition
 
 LABELS = {"none": "no intervention", "kl": "KL to the oracle", "adversarial": "KL to the distractors"}
@@ -10,9 +10,11 @@ LABELS = {"none": "no intervention", "kl": "KL to the oracle", "adversarial": "K
 ORDER = ("kl", "none", "adversarial")
 """In which order they are started: the one that groks first, since it has the most to show."""
 STRENGTH = 1.0
-EPOCHS = 4_000
+EPOCHS = 3_000
 PATIENCE = 300
 """Epochs that a run goes on after it has grokked."""
+STALLED = Stalls("test_accuracy", over=2_000, by=0.02, memorised=0.0)
+"""When a run that does not grok is stopped: after far more epochs than the prior toward the oracle needs."""
 
 
 def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
@@ -27,6 +29,7 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
             epochs=epochs,
             record_every=20,
             stop_after_grok=PATIENCE,
+            stop_when=STALLED,
         )
         for arm, prior in arms.items()
     }
@@ -35,6 +38,7 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
 def rule_of(config: TrainConfig) -> str:
     """When a run ends, in a sentence."""
     return (
-        f"A run ends {config.stop_after_grok:,} epochs after it has grokked; one that has not grokked by epoch "
-        f"{config.epochs:,} is stopped there."
+        f"A run ends {config.stop_after_grok:,} epochs after it has grokked. One whose test accuracy has risen by no "
+        f"more than {100 * STALLED.by:g} percentage points in the last {STALLED.over:,} epochs is stopped. The last "
+        f"epoch is {config.epochs:,}."
     )

@@ -78,7 +78,7 @@ def _settings(runs: Mapping[str, Run]) -> list[list[str]]:
         ["schedule", f"{config.warmup} epochs of warm-up, gradient norm clipped at {config.max_grad_norm}"],
         ["epochs", f"{config.epochs:,} at most, full batch; recorded every {config.record_every}"],
         ["seed", str(config.seed)],
-        ["when a run ends", rule_of(config)],
+        ["when a run ends", f"stop_after_grok={config.stop_after_grok}, stop_when={config.stop_when!r}"],
         ["made with", ", ".join(f"{name} {value}" for name, value in made_with.items())],
     ]
 
