@@ -11,7 +11,7 @@ from torch import Tensor
 from bayesticket.errors import refuse, require_integer, require_number
 from bayesticket.measures.base import Observation, require_choice
 from bayesticket.measures.groups import Group, operands_of
-from bayesticket.measures.spectrum import FourierMeasure, Spectrum, shares_of
+from bayesticket.measures.spectrum import KEYS_OF, FourierMeasure, Spectrum, shares_of
 from bayesticket.measures.waves import Directions, fit, keys_of, operand_products, waves
 from bayesticket.model import HookedTransformer
 from bayesticket.specs import spec
@@ -28,8 +28,8 @@ class FrequencyLoss(FourierMeasure):
     """All key frequencies at once, or one at a time: each of `keys`, or each from 1 to ⌊p/2⌋ where `keys` is None."""
     directions: Directions = "sum"
     """What a frequency stands for: its waves of the sum, or all products of its waves of the operands."""
-    of: Spectrum = "logits"
-    """The spectrum that decides which frequencies are key, where `keys` is None."""
+    of: Spectrum = KEYS_OF
+    """The spectrum that says which frequencies are key, where `keys` is None; as in `KeyFrequencyCount`."""
     above: float = 3.0
     """What the rule of `KeyFrequencyCount` calls `above`, where `keys` is None."""
 
@@ -108,8 +108,9 @@ class RestrictedLoss(FrequencyLoss):
       gives a vector, with an entry for each of `keys`, or for each of the `⌊p/2⌋` frequencies where none are given.
     - `directions="sum"` are the two waves of the sum, as in the paper's code; `"products"` are all four products of the
       waves of a and b, the 2×2 blocks of the paper's text, which keep the waves of `a − b` too.
-    - `keys=None` takes the key frequencies of the model at that moment; the paper uses those of the final model
-      throughout, which is `keys=key_frequencies(run.model, batch)`. Without any, only the mean logits are left.
+    - `keys=None` takes the key frequencies of the model at that moment, which `KeyFrequencyCount` counts; the paper
+      uses those of the final model throughout, which is `keys=bt.key_frequencies(run.model, batch)`. Without any, only
+      the mean logits are left.
     - The paper projects over all p² pairs. Here the fit is over the batch, by default the test half; it is by least
       squares because waves are not quite orthogonal on a sample. On the full grid the two are the same. On the train
       half this loss means little: the logits of a model that memorises have every wave of the sum.

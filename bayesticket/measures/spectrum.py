@@ -22,6 +22,8 @@ from bayesticket.tasks import Examples
 Weights = Literal["embed", "unembed"]
 Spectrum = Literal["embed", "unembed", "logits"]
 """What a spectrum is taken of; see `FrequencyShares`."""
+KEYS_OF: Spectrum = "logits"
+"""The spectrum that says which frequencies are key, unless told otherwise; `KeyFrequencyCount` says why."""
 
 
 class FourierMeasure(Measure):
@@ -75,13 +77,19 @@ class KeyFrequencyCount(FourierMeasure):
 
     The shares are those of `FrequencyShares`. From the largest down, a frequency is key as long as its share exceeds
     `above` times the even share of what the larger ones have left, and 1 % of the whole; key frequencies of unequal
-    strength are all found. The literature chooses them by eye from the spectrum of W_E, or takes those that some neuron
-    follows; this rule is the same for every p, and finds none in random weights. A model has a few after grokking. No
-    share exceeds 1, so there is never a key frequency where `⌊p/2⌋ ≤ above`, at p ≤ 7 by default. Costs what the
-    shares cost.
+    strength are all found. The rule is the same for every p, and finds none in random weights. A model has a few after
+    grokking. No share exceeds 1, so there is never a key frequency where `⌊p/2⌋ ≤ above`, at p ≤ 7 by default. Costs
+    what the shares cost.
+
+    Here, in `RestrictedLoss`, `ExcludedLoss` and `key_frequencies` the spectrum is by default that of the logits of the
+    batch: the frequencies that the answers depend on. `of="embed"` is where the literature reads them by eye. A model
+    that has grokked has them in all three spectra, and harmonics of them in W_E (1, 3, 13, and 5, 6, 9 beside them, of
+    one that has grokked p = 31). Before that the logits show them first: of the four by which p = 59 is grokked at
+    epoch 2,500, W_E has one at epoch 300 and all from 1,250 on, the logits all from 150 on. Where the target is
+    2a + 3b, the frequencies of W_E are not those of the sum.
     """
 
-    of: Spectrum = "embed"
+    of: Spectrum = KEYS_OF
     above: float = 3.0
     """A frequency is key where its share exceeds this many times the even share of what larger ones have left."""
 
@@ -119,17 +127,19 @@ def key_frequencies(
     model: HookedTransformer,
     batch: Examples,
     *,
-    of: Spectrum = "logits",
+    of: Spectrum = KEYS_OF,
     above: float = 3.0,
 ) -> tuple[int, ...]:
-    """The key frequencies of a model, in order, by the rule of `KeyFrequencyCount`.
+    """The key frequencies of a model, in order, by the rule and the default spectrum of `KeyFrequencyCount`.
 
-    The shares are those of `FrequencyShares`; the batch is run through the model only for those of the logits.
+    The shares are those of `FrequencyShares`. The batch says which group the model computes in, and is run through it
+    only for the shares of the logits. `RestrictedLoss(keys=key_frequencies(run.model, batch))` keeps the frequencies of
+    the final model throughout.
 
     >>> from bayesticket.model import build_model
     >>> from bayesticket.tasks import ModularAddition
     >>> task = ModularAddition(p=31)
-    >>> key_frequencies(build_model(task), task.split().test, of="embed")
+    >>> key_frequencies(build_model(task), task.split().test)  # the weights are random
     ()
     """
     require_choice("of", of, get_args(Spectrum))

@@ -148,7 +148,7 @@ def test_the_losses_of_a_model_that_adds_by_two_waves():
     assert [seen[f"frequency_shares[of=logits][{w}]"] for w in range(1, 7)] == pytest.approx(
         [0, 0.5, 0, 0, 0.5, 0], abs=1e-12
     )
-    assert seen["key_frequency_count[of=logits,above=1.5]"] == 2
+    assert seen["key_frequency_count[above=1.5]"] == 2
     assert seen["restricted_loss[above=1.5]"] == pytest.approx(seen["loss"], rel=1e-6, abs=1e-12)
     assert seen["excluded_loss[above=1.5]"] == pytest.approx(math.log(p), rel=1e-9)
     # above four times the even share of 1/6 there is neither: nothing is kept, and nothing removed
@@ -186,6 +186,16 @@ def test_all_waves_of_a_model_are_kept_when_their_strengths_differ():
             value_of(RestrictedLoss(keys=keys), model, batch, forward="full") for keys in (None, (2, 7, 11), (2, 7))
         )
     assert found == all_three < 0.6 * two
+
+
+def test_measures_and_function_find_the_same_key_frequencies_unless_told_otherwise():
+    run = bt.train(bt.ModularAddition(p=31), bt.KLPrior(), model=bt.Architecture(residual=False), epochs=250)
+    half = run.config.split().test
+    found = bt.key_frequencies(run.model, half)
+    assert () != found != bt.key_frequencies(run.model, half, of="embed")
+    by_default = bt.measure(run.model, half, KeyFrequencyCount(), RestrictedLoss(), ExcludedLoss())
+    given = bt.measure(run.model, half, RestrictedLoss(keys=found), ExcludedLoss(keys=found))
+    assert list(by_default.values()) == [len(found), *given.values()]
 
 
 def test_what_the_softmax_does_not_see_the_shares_do_not_either():

@@ -88,7 +88,7 @@ def numbered(columns: Iterable[str], name: str) -> list[Curve]:
 
 _WORDS = {
     "=": " ", ",": ", ", "tau derived": "derived τ", "tau ": "τ = ", "of raw": "between two tokens (Δ raw)",
-    "of unembed": "W_U", "of logits": "the logits", "of ": "", "target ": "",
+    "of unembed": "W_U", "of embed": "W_E", "of logits": "the logits", "of ": "", "target ": "",
 }  # fmt: skip
 
 

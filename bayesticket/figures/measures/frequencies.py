@@ -37,7 +37,7 @@ def _rows(run: Run) -> list[Row]:
         )
         for fields, entries in entries_of(run, "frequency_shares").items()
     ]
-    count = settings(run, "key_frequency_count", "W_E")
+    count = settings(run, "key_frequency_count", "the logits")
     coefficient = settings(run, "fourier_gini", "W_E")
     return [
         Row(Panel("loss", log=True), by_keys, losses(run), height=230),
@@ -64,7 +64,7 @@ def _frequencies(run: Run, columns: Mapping[str, str]) -> list[Curve]:
 
 FREQUENCIES = Family(
     "Frequencies: how the sum is computed",
-    ("RestrictedLoss()", "ExcludedLoss()", "KeyFrequencyCount()", "FourierGini()", "FrequencyShares()"),
+    ("RestrictedLoss()", "ExcludedLoss()", "KeyFrequencyCount()", "FourierGini()", "FrequencyShares('logits')"),
     "Look at whether the loss by the key frequencies alone falls below the test loss, and the loss without them rises "
     "above the train loss: then the answer comes from these waves. The frequencies that are not key at the end are "
     "grey.",
