@@ -57,14 +57,15 @@ def require_number(
     above: float = -math.inf,
     below: float = math.inf,
     least: float = -math.inf,
+    most: float = math.inf,
 ) -> None:
-    """Raises unless given a finite number with `above < given < below` and `given >= least`."""
-    limits = ((">", above), (">=", least), ("<", below))
+    """Raises unless given a finite number with `above < given < below` and `least <= given <= most`."""
+    limits = ((">", above), (">=", least), ("<", below), ("<=", most))
     bounds = " and ".join(f"{sign} {bound:g}" for sign, bound in limits if math.isfinite(bound))
     accepted = f"a finite number {bounds}".strip()
     if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise refuse(field, given, accepted)
-    if not (above < given < below and given >= least):
+    if not (above < given < below and least <= given <= most):
         raise refuse(field, given, accepted)
 
 

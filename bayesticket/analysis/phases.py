@@ -11,7 +11,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
-from bayesticket.runs import MEMORISED, TrainConfig, first_epoch, refuse_unrecorded
+from bayesticket.runs import MEMORISED, TrainConfig, first_epoch, refuse_unrecorded, require_threshold
 
 WINDOW = 11
 """The number of records over which curves are smoothed by default."""
@@ -165,8 +165,8 @@ class _Records:
     """The recorded curves of a run, and the part of it in which plateau and resurgence are looked for."""
 
     def __init__(self, curves: pd.DataFrame, memorising: float, grokking: float, window: int, curve: str):
-        require_number("memorising", memorising, above=0.0)
-        require_number("grokking", grokking, above=0.0)
+        require_threshold("memorising", memorising, "train_accuracy", above=0.0)
+        require_threshold("grokking", grokking, curve, above=0.0)
         require_integer("window", window, least=1)
         if window % 2 == 0:
             raise refuse("window", window, "an odd number of records, centred on one")

@@ -6,7 +6,7 @@ owner of its files; a `Run` is what it leaves. Many runs at once are the busines
 
 from bayesticket.runs.config import TrainConfig, configure, configure_from, option_names
 from bayesticket.runs.directory import Busy, RunDirectory
-from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, settled_epoch
+from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import COMPLETE, Header, Status
 from bayesticket.runs.interrupt import Interrupted
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
@@ -48,6 +48,7 @@ __all__ = [
     "keep_freed_memory",
     "option_names",
     "refuse_unrecorded",
+    "require_threshold",
     "restore_config",
     "resume",
     "settled_epoch",

@@ -121,7 +121,7 @@ class TrainConfig(Spec):
         require_number("train_fraction", self.train_fraction, above=0.0, below=1.0)
         if self.max_grad_norm is not None:
             require_number("max_grad_norm", self.max_grad_norm, above=0.0)
-        require_number("grok_threshold", self.grok_threshold, above=0.0)
+        require_number("grok_threshold", self.grok_threshold, above=0.0, most=1.0)
 
     def split(self) -> Split:
         """The examples to train and to test on."""

@@ -1,10 +1,13 @@
 """The first recorded epoch at which a condition holds, and the one from which on it always holds."""
 
+import math
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
-from bayesticket.errors import BayesticketError, refuse_case
+from bayesticket.errors import BayesticketError, refuse_case, require_number
+from bayesticket.measures import Accuracy, Column
 
 
 def first_epoch(holds: pd.Series) -> int | None:
@@ -40,6 +43,16 @@ def refuse_unrecorded(curve: str, run: str) -> BayesticketError:
     BayesticketError("curve: got 'unseen_accuracy', which is NaN throughout in this run; accepted: a curve with values")
     """
     return refuse_case("curve", f"{curve!r}, which is NaN throughout in {run}", "a curve with values")
+
+
+def require_threshold(
+    field: str, given: object, curve: object, *, above: float = -math.inf, least: float = -math.inf
+) -> None:
+    """Raises unless given a finite number within its bounds, and from 0 to 1 where the curve is an accuracy."""
+    of_accuracy = isinstance(curve, str) and Column.parse(curve).measure == Accuracy().name
+    if of_accuracy and above < 0:
+        least = max(least, 0.0)
+    require_number(field, given, above=above, least=least, most=1.0 if of_accuracy else math.inf)
 
 
 def _first_label(series: pd.Series, holds: Bool[np.ndarray, " records"]) -> int | None:

@@ -276,7 +276,8 @@ class Training:
         """Draws the distractors of the training half anew: a function of the epoch, so that a resumed run agrees."""
         generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
         seed = int(torch.randint(2**31, (), generator=generator))
-        self.train.batch = self.config.task.redraw(self.first_draw, seed=seed)
+        redrawn = self.config.task.redraw(self.first_draw, seed=seed)
+        self.train.batch = self.config.task.require_fitting(redrawn, "redraw")
         self.train.live.context.replace(self.train.batch)
         self.train.layout = self._layout(self.train.batch)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
 from bayesticket.files import reading, require_path
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import RunDirectory
-from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, settled_epoch
+from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import Header, Status
 from bayesticket.runs.versions import parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
@@ -122,7 +122,7 @@ class Run:
 
     def _reaches(self, curve: str, threshold: float | None) -> pd.Series:
         threshold = self.grok_threshold if threshold is None else threshold
-        require_number("threshold", threshold, above=0.0)
+        require_threshold("threshold", threshold, curve, above=0.0)
         if not len(self.curves):  # the run failed before its first record
             return pd.Series(dtype=bool)
         if not isinstance(curve, str) or curve not in self.curves:

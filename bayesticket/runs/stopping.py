@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.runs.epochs import require_threshold
 from bayesticket.specs import Spec, spec
 
 Record = Mapping[str, float]
@@ -50,7 +51,7 @@ class Reaches(StopRule):
 
     def __post_init__(self):
         _require_curve(self.curve, self.direction)
-        require_number("threshold", self.threshold)
+        require_threshold("threshold", self.threshold, self.curve)
         require_integer("patience", self.patience, least=0)
 
     def stop_epoch(self, records: Sequence[Record]) -> float:
@@ -82,8 +83,8 @@ class Stalls(StopRule):
     def __post_init__(self):
         _require_curve(self.curve, self.direction)
         require_integer("over", self.over, least=1)
-        require_number("by", self.by, least=0.0)
-        require_number("memorised", self.memorised, least=0.0)
+        require_threshold("by", self.by, self.curve, least=0.0)
+        require_number("memorised", self.memorised, least=0.0, most=1.0)
 
     def stop_epoch(self, records: Sequence[Record]) -> float:
         """The epoch of the last record, if the curve has stalled there."""

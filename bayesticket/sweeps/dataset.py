@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
+from bayesticket.errors import refuse, refuse_case, refuse_name
 from bayesticket.measures import DEFAULT_MEASURES
-from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded
+from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -176,7 +176,7 @@ class Runs:
 
     def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:
         if threshold is not None:
-            require_number("threshold", threshold, above=0.0)
+            require_threshold("threshold", threshold, curve, above=0.0)
         if not isinstance(curve, str) or curve not in self.curves.data_vars:
             raise refuse_name("curve", curve, map(str, self.curves.data_vars))
         self._require_recorded(curve)

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_number
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_integer, require_number
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
-from bayesticket.tasks.examples import Examples, Split, require_informative_rows, require_seed
+from bayesticket.tasks.examples import Examples, Split, require_seed
 
 SplitBy = Literal["example", "orbit"]
 """What a split is drawn by: single examples, or whole orbits of them."""
@@ -50,7 +50,7 @@ class AbstractTask(Spec, abc.ABC):
     @property
     def n_examples(self) -> int:
         """The number of all examples."""
-        return self.examples(0).n
+        return self.require_fitting(self.examples(0)).n
 
     def __str__(self) -> str:
         """What one types for the task, and its size.
@@ -134,8 +134,7 @@ class AbstractTask(Spec, abc.ABC):
         require_number("train_fraction", train_fraction, above=0.0, below=1.0)
         require_seed(seed)
         require_split_by("by", by)
-        examples = self.examples(seed)
-        require_informative_rows(examples.informative)
+        examples = self.require_fitting(self.examples(seed))
         orbit, generator = self._orbit_numbers(examples), seeded_generator(seed, "split")
         n_train = _n_train(train_fraction, examples.n)
         if by == "example":
@@ -147,6 +146,23 @@ class AbstractTask(Spec, abc.ABC):
         train, test = examples.select(order[:n_train]), examples.select(order[n_train:])
         unseen = ~torch.isin(orbit[order[n_train:]], orbit[order[:n_train]])
         return Split(train, dataclasses.replace(test, unseen=unseen))
+
+    @final
+    def require_fitting(self, examples: Examples, method: str = "examples") -> Examples:
+        """What a method of the task returned; raises unless it has the length and the vocabularies of the task."""
+        kind = type(self).__name__
+        if not isinstance(examples, Examples):
+            raise refuse(f"{kind}.{method}", examples, "bayesticket.Examples(tokens, targets, informative)")
+        for size in ("n_positions", "d_vocab", "d_vocab_out"):
+            require_integer(f"{kind}.{size}", getattr(self, size), least=1)
+        if examples.n_positions != self.n_positions:
+            accepted = f"{self.n_positions}, as {kind}.n_positions says"
+            raise refuse_case(f"{kind}.{method}", f"sequences of {examples.n_positions} positions", accepted)
+        for name, size in (("tokens", "d_vocab"), ("targets", "d_vocab_out")):
+            if (most := int(getattr(examples, name).max())) >= (below := getattr(self, size)):
+                accepted = f"0 to {below - 1}, as {kind}.{size} is {below}"
+                raise refuse_case(f"{kind}.{method}", f"{name} up to {most}", accepted)
+        return examples
 
     def _orbit_numbers(self, examples: Examples) -> Int[Tensor, "n"]:
         """The orbits, numbered from 0."""

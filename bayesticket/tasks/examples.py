@@ -27,8 +27,8 @@ def uniform_over(positions: Bool[Tensor, "n T"], dtype: torch.dtype | None = Non
 class Examples:
     """Sequences, what is to be answered at their last position, and where the answer can be read.
 
-    Raises BayesticketError unless tokens and targets are integers, `informative` is boolean and has the shape of the
-    tokens, and all have a row for each example.
+    Raises BayesticketError unless tokens and targets are integers from 0, `informative` is boolean, has the shape of
+    the tokens and marks a position in each row, and all have a row for each of at least one example.
 
     >>> import torch
     >>> tokens, targets = torch.tensor([[3, 7, 4, 9, 8]]), torch.tensor([0])
@@ -62,6 +62,10 @@ class Examples:
                 _checked_shape(name, _checked(name, given, "booleans" if name == "unseen" else "integers"), (n,))
         if self.n_whole is not None:
             require_integer("Examples.n_whole", self.n_whole, least=0)
+        for name in ("tokens", "targets"):
+            if (least := int(getattr(self, name).min())) < 0:
+                raise refuse(f"Examples.{name}", least, "whole numbers from 0")
+        require_informative_rows(self.informative, "Examples.informative")
 
     @property
     def n(self) -> int:
@@ -87,11 +91,11 @@ class Examples:
         return self._with_each(lambda tensor: tensor.to(device))
 
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Examples":
-        def changed(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else change(tensor)
-
-        given = (change(self.tokens), change(self.targets), change(self.informative))
-        return Examples(*given, changed(self.origin), self.n_whole, changed(self.orbit), changed(self.unseen))
+        changed = object.__new__(Examples)  # not checked again: training by batches does this at every step
+        for name in (field.name for field in dataclasses.fields(self)):
+            value = getattr(self, name)
+            object.__setattr__(changed, name, change(value) if isinstance(value, Tensor) else value)
+        return changed
 
     def __len__(self) -> int:
         return self.n
@@ -113,8 +117,9 @@ def _checked(name: str, given: object, kind: Literal["integers", "booleans"]) ->
 def _checked_shape(name: str, given: Tensor, shape: tuple[int | None, ...]) -> torch.Size:
     """The shape of a field; raises unless it is as expected."""
     same = len(given.shape) == len(shape) and all(b in (a, None) for a, b in zip(given.shape, shape, strict=True))
-    if not same or (name == "tokens" and not given.shape[1]):
-        words = {"tokens": "(n, T), one row for each example", "informative": f"{shape}, as the tokens have"}
+    if not same or (name == "tokens" and not given.numel()):
+        rows = "(n, T), one row for each of at least one example"
+        words = {"tokens": rows, "informative": f"{shape}, as the tokens have"}
         accepted = words.get(name, f"({shape[0]},), one entry for each row of tokens")
         raise refuse_case(f"Examples.{name}", f"a tensor of shape {tuple(given.shape)}", f"shape {accepted}")
     return given.shape
@@ -141,10 +146,10 @@ def require_seed(seed: int) -> None:
         raise refuse("seed", seed, "a whole number below 2**63")
 
 
-def require_informative_rows(informative: Bool[Tensor, "n T"]) -> None:
+def require_informative_rows(informative: Bool[Tensor, "n T"], field: str = "informative") -> None:
     """Raises BayesticketError if some sequence has no informative position."""
     empty = (~informative.any(dim=1)).nonzero()
     if len(empty):
         row = int(empty[0])
         accepted = "at least one informative position in each row"
-        raise BayesticketError(f"informative: row {row} marks no position; accepted: {accepted}")
+        raise BayesticketError(f"{field}: row {row} marks no position; accepted: {accepted}")

@@ -37,8 +37,23 @@ def test_a_function_in_a_sweep(tmp_path):
         (lambda: bt.Reaches(patience=0.5), r"patience: got 0\.5"),
         (lambda: bt.Stalls(by="x"), r"by: got 'x'"),
         (lambda: bt.AdamW(lr="Anneal"), r"lr: got 'Anneal'"),
+        (lambda: bt.Reaches("test_accuracy", 99), r"threshold: got 99; accepted: a finite number >= 0 and <= 1"),
+        (lambda: bt.Reaches("unseen_accuracy", -0.1, direction="down"), r"threshold: got -0\.1"),
+        (lambda: bt.Stalls("test_accuracy", by=5), r"by: got 5; accepted: a finite number >= 0 and <= 1"),
+        (lambda: bt.Stalls("test_loss", memorised=99), r"memorised: got 99; accepted: a finite number >= 0 and <= 1"),
     ],
 )
 def test_settings_of_the_wrong_type(make, message):
     with pytest.raises(bt.BayesticketError, match=message):
         make()
+
+
+def test_a_threshold_that_no_accuracy_can_reach():
+    run = bt.train(TASK, model=SMALL, epochs=1)
+    accepted = "accepted: a finite number > 0 and <= 1"
+    with pytest.raises(bt.BayesticketError, match=f"grok_threshold: got 99; {accepted}"):
+        bt.train(TASK, model=SMALL, epochs=1, grok_threshold=99)
+    for ask in (run.grok_epoch, run.stable_after, run.memorised_epoch):
+        with pytest.raises(bt.BayesticketError, match=f"threshold: got 1.1; {accepted}"):
+            ask(1.1)
+    assert run.grok_epoch(2.0, curve="mlp_norm") == 0  # no accuracy

@@ -1,12 +1,13 @@
 """What tasks refuse, without run-time type checks: the library's own words must suffice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 import pytest
 import torch
 
+import bayesticket as bt
 from bayesticket import tasks
 from bayesticket.errors import BayesticketError
 from bayesticket.tasks import AbstractTask, Examples, ModularAddition, Task
@@ -150,6 +151,13 @@ TOKENS, TARGETS, MARKS = torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dt
         ({"orbit": TARGETS.float()}, r"^Examples.orbit: got a tensor of torch.float32"),
         ({"unseen": TARGETS}, r"^Examples.unseen: got a tensor of torch.int64; accepted: a tensor of booleans"),
         ({"n_whole": 2.5}, r"^Examples.n_whole: got 2.5"),
+        ({"tokens": TOKENS - 1}, r"^Examples.tokens: got -1; accepted: whole numbers from 0$"),
+        ({"targets": TARGETS - 100}, r"^Examples.targets: got -100; accepted: whole numbers from 0$"),
+        ({"informative": ~MARKS}, r"^Examples.informative: row 0 marks no position; accepted: at least one"),
+        (
+            {"tokens": TOKENS[:0], "targets": TARGETS[:0], "informative": MARKS[:0]},
+            r"^Examples.tokens: got a tensor of shape \(0, 2\); accepted: .* of at least one example$",
+        ),
     ],
 )
 def test_examples_name_the_field_that_does_not_fit(change, message):
@@ -174,6 +182,44 @@ class ForgetfulTask(AbstractTask):
 def test_every_example_of_a_task_needs_an_informative_position():
     with pytest.raises(BayesticketError, match="informative: row 2 marks no position"):
         ForgetfulTask().split()
+
+
+@final
+@dataclass(frozen=True)
+class OwnTask(AbstractTask):
+    """A task whose sizes can be made to disagree with its examples."""
+
+    n_positions: object = 3
+    d_vocab: object = 10
+    d_vocab_out: object = 5
+    given: object = None
+    redraw_each_epoch: bool = False
+
+    def examples(self, seed):
+        tokens = torch.arange(40).reshape(20, 2) % 10
+        tokens = torch.cat([tokens, torch.full((20, 1), 9)], 1)
+        made = Examples(tokens, tokens[:, 0] % 5, (torch.arange(3) < 1).expand(20, 3))
+        return made if self.given is None else self.given
+
+    def redraw(self, examples, *, seed):
+        return replace(examples, tokens=examples.tokens + 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"given": (1, 2, 3)}, r"^OwnTask.examples: got \(1, 2, 3\); accepted: bayesticket.Examples\(tokens"),
+        ({"n_positions": 4}, "^OwnTask.examples: got sequences of 3 positions; accepted: 4, as OwnTask.n_pos"),
+        ({"d_vocab": 9}, "^OwnTask.examples: got tokens up to 9; accepted: 0 to 8, as OwnTask.d_vocab is 9"),
+        ({"d_vocab_out": 4}, "^OwnTask.examples: got targets up to 4; accepted: 0 to 3, as OwnTask.d_vocab_out is 4"),
+        ({"d_vocab_out": 5.0}, "^OwnTask.d_vocab_out: got 5.0; accepted: a whole number"),
+        ({"redraw_each_epoch": True}, "^OwnTask.redraw: got tokens up to 16; accepted: 0 to 9"),
+    ],
+)
+def test_examples_that_do_not_fit_their_task(change, message):
+    with pytest.raises(BayesticketError, match=message) as caught:
+        bt.train(OwnTask(**change), epochs=1, model=bt.Architecture(d_model=8, d_mlp=8))
+    assert "\n" not in str(caught.value)
 
 
 def test_redraw_refuses_examples_of_another_length():

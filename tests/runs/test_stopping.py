@@ -95,7 +95,7 @@ def test_a_curve_that_is_undefined_neither_reaches_nor_stalls():
 
 def test_a_rule_and_grokking_stop_at_whichever_comes_first(whole):
     grokked = whole.grok_epoch()
-    assert copying(stop_after_grok=3, stop_when=bt.Reaches("test_accuracy", 2.0)).epoch == grokked + 3
+    assert copying(stop_after_grok=3, stop_when=bt.Reaches("test_loss", -1.0, direction="down")).epoch == grokked + 3
     early = bt.Reaches("train_loss", 10.0, direction="down")
     assert copying(stop_after_grok=3, stop_when=early).epoch == 1
 
