@@ -50,6 +50,22 @@ def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketE
     return BayesticketError(f"{field}: got {brief(given)}; accepted: {shown}{hint}")
 
 
+def require_choice(field: str, given: object, choices: Iterable[str]) -> None:
+    """Raises unless given one of the choices, by its name.
+
+    >>> require_choice("scope", "mlp", ("mlp", "all"))
+    """
+    choices = tuple(choices)
+    if not isinstance(given, str) or given not in choices:
+        raise refuse_name(field, given, choices)
+
+
+def require_flag(field: str, given: object) -> None:
+    """Raises unless given True or False."""
+    if not isinstance(given, bool):
+        raise refuse(field, given, "True or False")
+
+
 def require_number(
     field: str,
     given: object,

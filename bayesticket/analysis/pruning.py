@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_name, require_number
+from bayesticket.errors import refuse, require_choice, require_number
 from bayesticket.model import is_matrix, parameter_kind
 
 Scope = Literal["global", "matrix"]
@@ -30,20 +30,13 @@ def named_matrices(parameters: Iterable[str], matrices: Iterable[str] | None = N
         raise refuse("matrices", matrices, 'names of matrices, such as ["W_Q", "W_K"], or None')
     accepted = list(dict.fromkeys([*map(parameter_kind, known), *known]))
     for name in chosen:
-        if name not in accepted:
-            raise refuse_name("matrices", name, accepted)
+        require_choice("matrices", name, accepted)
     return [name for name in known if name in chosen or parameter_kind(name) in chosen]
 
 
 def require_sparsity(sparsity: object) -> None:
     """Raises unless `0 ≤ sparsity < 1`."""
     require_number("sparsity", sparsity, least=0.0, below=1.0)
-
-
-def require_scope(scope: object) -> None:
-    """Raises unless the scope is known."""
-    if scope not in get_args(Scope):
-        raise refuse_name("scope", scope, get_args(Scope))
 
 
 def magnitude_masks(
@@ -59,7 +52,7 @@ def magnitude_masks(
     {'W': tensor([False,  True]), 'V': tensor([False,  True])}
     """
     require_sparsity(sparsity)
-    require_scope(scope)
+    require_choice("scope", scope, get_args(Scope))
     if not weights:
         raise refuse("weights", weights, "at least one matrix, by its name")
     for name, weight in weights.items():

@@ -15,14 +15,14 @@ The paper compares all this with its Bayesian ticket: fresh weights and a consta
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import final
+from typing import final, get_args
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from bayesticket.analysis.pruning import Scope, magnitude_masks, named_matrices, require_scope, require_sparsity
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_integer
+from bayesticket.analysis.pruning import Scope, magnitude_masks, named_matrices, require_sparsity
+from bayesticket.errors import refuse, refuse_case, require_choice, require_integer
 from bayesticket.interventions import TicketMask
 from bayesticket.model import HookedTransformer, is_mlp, is_routing
 from bayesticket.runs import (
@@ -148,7 +148,7 @@ def find_ticket(
     """
     require_run(run)
     require_sparsity(sparsity)
-    require_scope(scope)
+    require_choice("scope", scope, get_args(Scope))
     epoch = run.epoch if epoch is None else epoch
     names = named_matrices(run.weights, matrices)
     weights = run.weights if epoch == run.epoch else weights_after(run, epoch)
@@ -276,7 +276,6 @@ def require_ticket(field: str, given: object) -> None:
 def require_fit(field: str, ticket: Ticket, tensors: Mapping[str, Tensor]) -> None:
     """Raises if a mask of the ticket has an unknown name or another shape."""
     for name, mask in ticket.masks.items():
-        if name not in tensors:
-            raise refuse_name(field, name, tensors)
+        require_choice(field, name, tensors)
         if mask.shape != (shape := tensors[name].shape):
             raise refuse(f"{field}[{name!r}]", tuple(mask.shape), f"shape {tuple(shape)}")

@@ -20,7 +20,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_integer
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_integer
 from bayesticket.model import HookedTransformer, mounted, pattern_name
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
@@ -53,8 +53,7 @@ class Permuted(Spec):
 
     def __post_init__(self):
         object.__setattr__(self, "target", as_target("target", self.target))
-        if self.along not in ("positions", "examples"):
-            raise refuse_name("along", self.along, ("positions", "examples"))
+        require_choice("along", self.along, ("positions", "examples"))
         require_integer("seed", self.seed, least=0)
 
 

@@ -3,7 +3,7 @@
 import ast
 import inspect
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.errors import BayesticketError, refuse, refuse_name, require_choice
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.optim import Optimizer, as_optimizer
 from bayesticket.specs import Spec, field_names, is_library_class
@@ -74,14 +74,12 @@ def _build(node: ast.expr, text: str, field: str, kind: type[Spec] = Spec) -> ob
 
 
 def _call(node: ast.Call, name: str, text: str, field: str, kind: type[Spec]) -> Spec:
-    if name not in kind_names(kind):
-        raise refuse_name(field, name, kind_names(kind))
+    require_choice(field, name, kind_names(kind))
     known = field_names(Spec.kinds[name])
     arguments = [_build(argument, text, field) for argument in node.args]
     keywords = {str(keyword.arg): _build(keyword.value, text, field) for keyword in node.keywords}
     for keyword in keywords:
-        if keyword not in known:
-            raise refuse_name(f"{field}: {name}", keyword, known)
+        require_choice(f"{field}: {name}", keyword, known)
     try:
         return Spec.kinds[name](*arguments, **keywords)
     except TypeError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arguments, value_of
 from bayesticket.cli.values import typed_value
-from bayesticket.errors import BayesticketError, refuse, refuse_name, require_integer
+from bayesticket.errors import BayesticketError, refuse, require_choice, require_integer
 from bayesticket.files import one_line, require_path
 from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure_from
 from bayesticket.schedules import Schedule
@@ -118,8 +118,7 @@ def require_known(options: Mapping[str, object], parameters: Sequence[Parameter]
     """Raises where a TOML file has a key that is no option."""
     names = [one.name for one in parameters]
     for name in options:
-        if name not in names:
-            raise refuse_name(f"{path}: key", name, names)
+        require_choice(f"{path}: key", name, names)
 
 
 def require_running(options: dict[str, object], path: Path) -> None:

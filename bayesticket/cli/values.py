@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
 from bayesticket.cli.expressions import parse_intervention, parse_optimizer, parse_spec
-from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case, require_choice
 from bayesticket.interventions import Intervention
 from bayesticket.optim import Optimizer
 from bayesticket.specs import Spec
@@ -32,8 +32,7 @@ def read_value(field: str, text: str, kind: object) -> object:
         return _read_specification(field, text, written)
     one = next(each for each in kinds if each is not type(None))
     if get_origin(one) is Literal:
-        if text not in get_args(one):
-            raise refuse_name(field, text, get_args(one))
+        require_choice(field, text, get_args(one))
         return text
     if one not in _PLAIN:
         return Path(text).expanduser() if one is Path else text

@@ -6,7 +6,7 @@ from typing import cast
 
 import plotly.graph_objects as go
 
-from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case, require_choice
 from bayesticket.figures.curves import DASHES, axis_name, band, finish_arms, held, layers_noted, places_of, stacked
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
@@ -85,8 +85,8 @@ def _add_median(
 def _chosen_axes(runs: Runs, colour: str | None, facet: str | None) -> tuple[Runs, str | None, str | None]:
     """The axes that are shown, and the runs without the other axes, which have one label each."""
     for name, given in (("colour", colour), ("facet", facet)):
-        if given is not None and given not in runs.axes:
-            raise refuse_name(name, given, runs.axes)
+        if given is not None:
+            require_choice(name, given, runs.axes)
     if colour is not None and colour == facet:
         raise refuse("facet", facet, f"another axis than colour={colour!r}")
     long = [axis for axis in runs.axes if len(runs.labels(axis)) > 1 and axis not in (colour, facet)]

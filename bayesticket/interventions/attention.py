@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.attention import Target, as_target, require_visible
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_integer
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_choice, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Intervention, check_target
 from bayesticket.interventions.context import Context
 from bayesticket.model import (
@@ -188,8 +188,7 @@ class NoResidual(Intervention):
     layer: int = 0
 
     def __post_init__(self):
-        if self.around not in ("attention", "mlp", "both"):
-            raise refuse_name("around", self.around, ("attention", "mlp", "both"))
+        require_choice("around", self.around, ("attention", "mlp", "both"))
         require_integer("layer", self.layer, least=0)
 
     def edits(self, context: Context) -> list[NamedHook]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_choice
 from bayesticket.interventions.context import Context
 from bayesticket.model import NamedHook
 
@@ -100,8 +100,7 @@ def new_gradients(part: "Intervention", context: Context, before: Mapping[str, T
     if not isinstance(given, Mapping):
         raise refuse(field, given, "a mapping from names of parameters to gradients; {} changes none")
     for name, gradient in given.items():
-        if name not in before:
-            raise refuse_name(field, name, before)
+        require_choice(field, name, before)
         wanted = (before[name].shape, before[name].dtype)
         if not isinstance(gradient, Tensor) or (gradient.shape, gradient.dtype) != wanted:
             shown = gradient if not isinstance(gradient, Tensor) else f"{gradient.dtype} {tuple(gradient.shape)}"

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.attention import Target, as_target, require_places
-from bayesticket.errors import refuse, refuse_name
+from bayesticket.errors import refuse, require_choice
 from bayesticket.interventions.base import (
     AttentionIntervention,
     Intervention,
@@ -113,8 +113,7 @@ class SparsityPrior(AttentionIntervention):
     def __post_init__(self):
         super().__post_init__()
         require_strength("strength", self.strength)
-        if self.on not in ("pattern", "scores"):
-            raise refuse_name("on", self.on, ("pattern", "scores"))
+        require_choice("on", self.on, ("pattern", "scores"))
 
     def reads(self) -> tuple[str, ...]:
         """The pattern or the scores of every layer."""

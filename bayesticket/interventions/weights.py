@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_choice, require_number
 from bayesticket.interventions.base import Intervention
 from bayesticket.interventions.context import Context
 from bayesticket.model import is_mlp
@@ -44,8 +44,7 @@ class NormMatch(Intervention):
 
     def __post_init__(self):
         require_number("radius", self.radius, above=0)
-        if self.scope not in ("mlp", "all"):
-            raise refuse_name("scope", self.scope, ("mlp", "all"))
+        require_choice("scope", self.scope, ("mlp", "all"))
 
     def project(self, context: Context) -> None:
         """Scales the parameters to the radius."""
@@ -112,7 +111,6 @@ class TicketMask(Intervention):
     def check(self, context: Context) -> None:
         """Raises unless each mask is of a parameter of the model, and has its shape."""
         for name, mask in self.masks.items():
-            if name not in context.parameters:
-                raise refuse_name("masks", name, context.parameters)
+            require_choice("masks", name, context.parameters)
             if mask.shape != (shape := context.parameters[name].shape):
                 raise refuse_case(f"masks[{name!r}]", f"shape {tuple(mask.shape)}", f"shape {tuple(shape)}")

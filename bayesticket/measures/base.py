@@ -5,7 +5,7 @@ from `Measure` under `@spec` and write `value`; nothing is registered by hand.
 """
 
 import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, get_args
 
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.attention import AttentionSite
-from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case
 from bayesticket.measures.columns import Column, Half, changed_fields
 from bayesticket.model import HookedTransformer
 from bayesticket.optim import Optimizer
@@ -151,12 +151,6 @@ class AttentionMeasure(AttentionSite, Measure):
     def patterns(self, seen: Observation) -> Float[Tensor, "n places key"]:
         """The attention at the site, layers and heads on one axis."""
         return torch.cat([self.rows(seen.activations[name]) for name in self.pattern_names()], 1)
-
-
-def require_choice(field: str, given: object, choices: Iterable[str]) -> None:
-    """Raises unless a field has one of the named values."""
-    if given not in (choices := tuple(choices)):
-        raise refuse_name(field, given, choices)
 
 
 def require_unedited(seen: Observation, field: str) -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket import theory
-from bayesticket.errors import refuse_name
+from bayesticket.errors import require_choice
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
 from bayesticket.model import HookedTransformer, is_mlp
 from bayesticket.specs import spec
@@ -36,8 +36,7 @@ class Contraction(Measure):
     follows_steps = True
 
     def __post_init__(self):
-        if self.scope not in ("mlp", "all"):
-            raise refuse_name("scope", self.scope, ("mlp", "all"))
+        require_choice("scope", self.scope, ("mlp", "all"))
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries are."""

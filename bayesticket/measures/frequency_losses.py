@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_integer, require_number
-from bayesticket.measures.base import Observation, require_choice
+from bayesticket.errors import refuse, require_choice, require_flag, require_integer, require_number
+from bayesticket.measures.base import Observation
 from bayesticket.measures.groups import Group, operands_of
 from bayesticket.measures.spectrum import KEYS_OF, FourierMeasure, Spectrum, shares_of
 from bayesticket.measures.waves import Directions, fit, keys_of, operand_products, waves
@@ -37,8 +37,7 @@ class FrequencyLoss(FourierMeasure):
         require_choice("of", self.of, get_args(Spectrum))
         require_choice("directions", self.directions, get_args(Directions))
         require_number("above", self.above, least=1)
-        if not isinstance(self.together, bool):
-            raise refuse("together", self.together, "True or False")
+        require_flag("together", self.together)
         if self.keys is not None:
             if not isinstance(self.keys, list | tuple):
                 raise refuse("keys", self.keys, "None, or different whole numbers from 1, such as (4, 11)")

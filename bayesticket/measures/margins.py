@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bayesticket.measures.base import Measure, Observation, require_choice
+from bayesticket.errors import require_choice
+from bayesticket.measures.base import Measure, Observation
 from bayesticket.specs import spec
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket import theory
-from bayesticket.errors import refuse_case
-from bayesticket.measures.base import AttentionMeasure, Observation, require_choice
+from bayesticket.errors import refuse_case, require_choice
+from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.measures.columns import Column, changed_fields
 from bayesticket.model import HookedTransformer
 from bayesticket.specs import spec

@@ -8,8 +8,8 @@ from einops import einsum, rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import refuse_case
-from bayesticket.measures.base import AttentionMeasure, Observation, require_choice
+from bayesticket.errors import refuse_case, require_choice
+from bayesticket.measures.base import AttentionMeasure, Observation
 from bayesticket.model import (
     HookedTransformer,
     is_before_values,

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import require_number
-from bayesticket.measures.base import Measure, Observation, require_choice
+from bayesticket.errors import require_choice, require_number
+from bayesticket.measures.base import Measure, Observation
 from bayesticket.measures.groups import Group, group_of, require_group
 from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum
 from bayesticket.model import HookedTransformer

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_flag, require_integer, require_number
 from bayesticket.model.hooks import NamedHook, mount_permanently
 from bayesticket.model.names import is_bias, is_matrix
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
@@ -15,9 +15,6 @@ from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask, require_seed
 
 NORMALIZATIONS = (None, "LN", "LNPre", "RMS", "RMSPre")
-
-
-ATTENTIONS = ("softmax", "linear")
 
 
 @spec(kw_only=True)
@@ -54,14 +51,12 @@ class Architecture(Spec):
             require_integer(name, getattr(self, name), least=1)
         if self.d_model % self.n_heads:
             raise refuse("n_heads", self.n_heads, f"a divisor of d_model = {self.d_model}")
-        if self.attention not in ATTENTIONS:
-            raise refuse_name("attention", self.attention, ATTENTIONS)
+        require_choice("attention", self.attention, ("softmax", "linear"))
         if self.normalization_type not in NORMALIZATIONS:
             raise refuse("normalization_type", self.normalization_type, f"one of {NORMALIZATIONS}")
         require_number("init_scale", self.init_scale, above=0)
         for name in ("residual", "biases"):
-            if not isinstance(getattr(self, name), bool):
-                raise refuse(name, getattr(self, name), "True or False")
+            require_flag(name, getattr(self, name))
 
     @property
     def d_head(self) -> int:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer
 
-from bayesticket.errors import refuse, refuse_name
+from bayesticket.errors import refuse, require_choice
 from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
 from bayesticket.model.names import (
     UNEMBED_IN,
@@ -228,8 +228,7 @@ def choose_forward(
 
     A reason that is among those `said` before is not said again; a new one is added to them.
     """
-    if forward not in FORWARDS:
-        raise refuse_name("forward", forward, FORWARDS)
+    require_choice("forward", forward, FORWARDS)
     if forward == "full":
         return "full"
     reason = why_full(model, names) or next((given for given in reasons if given is not None), None)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
-from bayesticket.errors import BayesticketError, refuse, refuse_name
+from bayesticket.errors import BayesticketError, refuse, require_choice
 
 HookFunction = Callable[..., Tensor | None]
 """A function `(tensor, hook)` that returns the edited tensor, or None to leave it unchanged."""
@@ -58,8 +58,7 @@ def _call_checked(function: HookFunction, tensor: Tensor, hook: HookPoint) -> Te
 
 def hook_point(model: HookedTransformer, name: str) -> HookPoint:
     """The hook point of that name; raises, with the closest name, if there is none."""
-    if name not in model.hook_dict:
-        raise refuse_name("hook", name, model.hook_dict)
+    require_choice("hook", name, model.hook_dict)
     return model.hook_dict[name]
 
 
@@ -71,8 +70,7 @@ def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str
     """
     names = list(dict.fromkeys(names))
     for name in names:
-        if name not in model.hook_dict:
-            raise refuse_name(f"{reader} reads a hook", name, model.hook_dict)
+        require_choice(f"{reader} reads a hook", name, model.hook_dict)
     fired: set[str] = set()
     probes = [(name, lambda tensor, hook: fired.add(str(hook.name))) for name in names]
     with _bare(model), mounted(model, probes), torch.no_grad():

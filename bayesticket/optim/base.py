@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_integer, require_number
 from bayesticket.schedules import Schedule, Strength, largest_of, value_at
-from bayesticket.specs import Spec, field_names, spec
+from bayesticket.specs import Spec, field_names, is_library_class, spec
 
 
 @spec
@@ -96,7 +96,7 @@ def optimizer_kinds() -> dict[str, type[Optimizer]]:
     A word that names an optimiser of this library always names that one.
     """
     known = [kind for kind in Spec.kinds.values() if issubclass(kind, Optimizer) and kind is not Optimizer]
-    known.sort(key=lambda kind: kind.__module__.startswith("bayesticket."))  # later entries replace earlier ones
+    known.sort(key=is_library_class)  # later entries replace earlier ones
     return {kind.__name__.lower(): kind for kind in known}
 
 
@@ -108,8 +108,7 @@ def as_optimizer(given: object, **settings: object) -> Optimizer:
     (Muon(lr=0.02), AdamW(lr=0.01))
     """
     if isinstance(given, str):
-        if given not in (kinds := optimizer_kinds()):
-            raise refuse_name("optimizer", given, kinds)
+        require_choice("optimizer", given, kinds := optimizer_kinds())
         given = kinds[given]()
     if not isinstance(given, Optimizer):
         raise refuse("optimizer", given, "an optimiser, such as AdamW(lr=1e-3), or a word, such as 'adamw'")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bayesticket.errors import refuse_name
+from bayesticket.errors import require_choice
 from bayesticket.specs import Spec, spec
 
 DTYPES = ("float32", "float64")
@@ -69,8 +69,8 @@ class StableMax(LossFunction):
 
 def require_dtype(field: str, given: object) -> None:
     """Raises unless a precision is "float32", "float64" or None."""
-    if given is not None and given not in DTYPES:
-        raise refuse_name(field, given, DTYPES)
+    if given is not None:
+        require_choice(field, given, DTYPES)
 
 
 def _in_dtype(logits: Tensor, dtype: str | None) -> Tensor:

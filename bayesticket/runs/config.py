@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
-from typing import Literal, Unpack
+from typing import Literal, Unpack, get_args
 
 import torch
 
-from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_integer, require_number
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
@@ -14,7 +14,7 @@ from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_o
 from bayesticket.runs.options import Options
 from bayesticket.runs.stopping import StopRule, require_stop_rule
 from bayesticket.specs import Spec, field_names, spec
-from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed, require_split_by
+from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed
 
 
 @spec(kw_only=True)
@@ -92,10 +92,9 @@ class TrainConfig(Spec):
             _ = measure.recorded_on  # raises unless these are parts of the split
         if not isinstance(self.loss, LossFunction):
             raise refuse("loss", self.loss, "a loss, such as CrossEntropy()")
-        if self.forward not in FORWARDS:
-            raise refuse_name("forward", self.forward, FORWARDS)
+        require_choice("forward", self.forward, FORWARDS)
         require_dtype("dtype", self.dtype)
-        require_split_by("split_by", self.split_by)
+        require_choice("split_by", self.split_by, get_args(SplitBy))
         require_stop_rule(self.stop_when)
         self._check_device()
 
@@ -164,8 +163,7 @@ def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> T
     """`configure` for options by name, whose types nobody has checked."""
     base = base or TrainConfig()
     for name in options:
-        if name not in option_names():
-            raise refuse_name("option", name, option_names())
+        require_choice("option", name, option_names())
     fields = field_names(TrainConfig)
     own = {name: options[name] for name in options if name not in fields}
     unset = [name for name in ("loss", "model") if options.get(name) is None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
 
-from bayesticket.errors import refuse, refuse_name
+from bayesticket.errors import refuse, require_choice
 from bayesticket.runs.config import TrainConfig
 from bayesticket.specs import JSON, description_id
 
@@ -71,8 +71,7 @@ class Header:
             given = data.get(name)
             if isinstance(given, bool) or not isinstance(given, kind) or (kind is not dict and _is_negative(given)):
                 raise refuse(name, given, "a run.json written by this library")
-        if data["status"] not in get_args(Status):
-            raise refuse_name("status", data["status"], get_args(Status))
+        require_choice("status", data["status"], get_args(Status))
         config = cast("dict[str, JSON]", data["config"])
         if config.get("type") != "TrainConfig":
             raise refuse("config", config.get("type"), "the description of a TrainConfig")

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse_name
+from bayesticket.errors import BayesticketError, refuse_name, require_choice
 from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import (
     DEFAULT_MEASURES,
@@ -237,8 +237,7 @@ class Training:
         if patience is not None and record["test_accuracy"] >= self.config.grok_threshold:
             self.stop_at = min(self.stop_at, record["epoch"] + patience)
         if rule is not None:
-            if rule.curve not in record:
-                raise refuse_name("stop_when.curve", rule.curve, [name for name in record if name != "epoch"])
+            require_choice("stop_when.curve", rule.curve, [name for name in record if name != "epoch"])
             self.stop_at = min(self.stop_at, rule.stop_epoch(self.records))
 
     def forget_records(self) -> None:

@@ -3,9 +3,9 @@
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
-from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_integer, require_number
 from bayesticket.runs.epochs import require_threshold
 from bayesticket.specs import Spec, spec
 
@@ -105,8 +105,7 @@ class Stalls(StopRule):
 def _require_curve(curve: object, direction: object) -> None:
     if not isinstance(curve, str):
         raise refuse("curve", curve, "the name of a curve, such as 'unseen_accuracy'")
-    if direction not in ("up", "down"):
-        raise refuse_name("direction", direction, ("up", "down"))
+    require_choice("direction", direction, get_args(Direction))
 
 
 def require_stop_rule(given: object) -> None:

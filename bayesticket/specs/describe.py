@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_name
 from bayesticket.specs.base import Spec, changed, default_values, field_names
-from bayesticket.specs.code import code_hash, tensor_hash
+from bayesticket.specs.code import code_hash, is_library_class, tensor_hash
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 
@@ -102,7 +102,7 @@ def modules_of(data: JSON) -> dict[str, str]:
         return {}
     found = {name: module for entry in data.values() for name, module in modules_of(entry).items()}
     kind = Spec.kinds.get(described_kind(data))
-    if kind is None or kind.__module__.partition(".")[0] == "bayesticket":
+    if kind is None or is_library_class(kind):
         return found
     module = kind.__module__
     if module == "__main__":

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice
 from bayesticket.measures import DEFAULT_MEASURES
 from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
 
@@ -103,8 +103,7 @@ class Runs:
 
     def labels(self, axis: str) -> list[Label]:
         """The labels on an axis, or the seeds, in order."""
-        if axis not in (*self.axes, "seed"):
-            raise refuse_name("axis", axis, (*self.axes, "seed"))
+        require_choice("axis", axis, (*self.axes, "seed"))
         return self.curves[axis].to_numpy().tolist()
 
     def sel(self, **axes: Label | Iterable[Label]) -> "Runs":

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import numpy as np
 
-from bayesticket.errors import refuse, refuse_case, refuse_name
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice
 from bayesticket.interventions import Intervention
 from bayesticket.runs import SharedOptions, TrainConfig, configure_from, option_names
 from bayesticket.sweeps.dataset import Label
@@ -34,8 +34,8 @@ class Grid:
         for name in common:
             if name in self.axes:
                 raise refuse_case(name, "an axis of the sweep and an option of the same name", "one of the two")
-            if name not in known and name != "task":
-                raise refuse_name("option", name, known)
+            if name != "task":
+                require_choice("option", name, known)
         if isinstance(measures := common.get("measures"), Iterable):
             common["measures"] = tuple(measures)  # it may be an iterator, which can be read once
         arms: dict[tuple[Label, ...], TrainConfig] = {}

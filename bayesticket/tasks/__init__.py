@@ -5,7 +5,7 @@ from `AbstractTask`; for data of your own `Task` is enough. A task also knows ho
 """
 
 from bayesticket.tasks.arithmetic import KOperandAddition, ModularAddition, ModularMultiplication
-from bayesticket.tasks.base import AbstractTask, SplitBy, require_split_by
+from bayesticket.tasks.base import AbstractTask, SplitBy
 from bayesticket.tasks.examples import Examples, Split, require_informative_rows, require_seed, uniform_over
 from bayesticket.tasks.own import Task
 from bayesticket.tasks.parity import SparseParity
@@ -27,6 +27,5 @@ __all__ = [
     "Task",
     "require_informative_rows",
     "require_seed",
-    "require_split_by",
     "uniform_over",
 ]

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, refuse_case, require_choice, require_integer, require_number
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
 from bayesticket.tasks.examples import Examples, Split, require_seed
@@ -133,7 +133,7 @@ class AbstractTask(Spec, abc.ABC):
         """
         require_number("train_fraction", train_fraction, above=0.0, below=1.0)
         require_seed(seed)
-        require_split_by("by", by)
+        require_choice("by", by, get_args(SplitBy))
         examples = self.require_fitting(self.examples(seed))
         orbit, generator = self._orbit_numbers(examples), seeded_generator(seed, "split")
         n_train = _n_train(train_fraction, examples.n)
@@ -171,12 +171,6 @@ class AbstractTask(Spec, abc.ABC):
             shown = tuple(given.shape) if isinstance(given, Tensor) else given
             raise refuse("orbits", shown, f"a whole number for each of the {examples.n} examples")
         return torch.unique(given, return_inverse=True)[1]
-
-
-def require_split_by(field: str, given: object) -> None:
-    """Raises unless given what a split can be drawn by."""
-    if given not in get_args(SplitBy):
-        raise refuse_name(field, given, get_args(SplitBy))
 
 
 def _order_of_orbits(orbit: Int[Tensor, "n"], n_train: int, generator: torch.Generator) -> tuple[Int[Tensor, "n"], int]:

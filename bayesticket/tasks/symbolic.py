@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_name, require_integer
+from bayesticket.errors import refuse, require_choice, require_flag, require_integer
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import spec
 from bayesticket.tasks.base import AbstractTask
@@ -45,8 +45,8 @@ class AbstractSymbolicTask(AbstractTask):
     """Whether the answer is the same for the operands in any order."""
 
     def __post_init__(self) -> None:
-        _require_name("distractors", self.distractors, get_args(Distractors))
-        _require_name("positions", self.positions, get_args(Positions))
+        require_choice("distractors", self.distractors, get_args(Distractors))
+        require_choice("positions", self.positions, get_args(Positions))
         self.require_sizes()
         require_integer("n_distractors", self.layout.n_noise, least=0)
         self._require_redrawable()
@@ -190,8 +190,7 @@ class AbstractSymbolicTask(AbstractTask):
         return self.layout.fixed_positions(n)
 
     def _require_redrawable(self) -> None:
-        if not isinstance(self.redraw_each_epoch, bool):
-            raise refuse("redraw_each_epoch", self.redraw_each_epoch, "True or False")
+        require_flag("redraw_each_epoch", self.redraw_each_epoch)
         if self.redraw_each_epoch and (self.distractors == "constant" or self.layout.n_noise == 0):
             raise refuse("redraw_each_epoch", True, "False, as there are no random distractors to redraw")
         if self.redraw_each_epoch and self.layout.noise_is_input and self.layout.n_digits < 32:
@@ -237,8 +236,3 @@ class AbstractExpression(AbstractSymbolicTask):
             home=tuple(range(0, 2 * self.n_operands, 2)),
             noise_tokens=self.noise_tokens(),
         )
-
-
-def _require_name(field: str, given: object, names: tuple[str, ...]) -> None:
-    if not isinstance(given, str) or given not in names:
-        raise refuse_name(field, given, names)

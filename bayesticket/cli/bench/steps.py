@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
@@ -12,9 +11,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-import bayesticket
 from bayesticket.cli.bench.table import Row, against, at_least, at_most
 from bayesticket.cli.bench.timing import RECORD_EVERY, Effort, alternate, compare_steps
+from bayesticket.cli.expressions import kind_names
 from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Intervention, as_recipe
 from bayesticket.measures import DEFAULT_MEASURES, Measure, NormCondition
@@ -22,7 +21,7 @@ from bayesticket.model import HookedTransformer
 from bayesticket.optim import AdamW
 from bayesticket.runs import TrainConfig, Training
 from bayesticket.seeding import seeded_generator
-from bayesticket.specs import Spec
+from bayesticket.specs import Spec, default_values, is_library_class
 from bayesticket.tasks import Examples
 
 EXAMPLES: dict[type[Measure], Measure] = {NormCondition: NormCondition(r_min=20.0, r_max=40.0)}
@@ -130,17 +129,10 @@ def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
 def further_measures() -> list[type[Measure]]:
     """The library's measures that are not recorded by default, by name."""
     default = {type(measure) for measure in DEFAULT_MEASURES}
-    kinds = [cast(type[Measure], kind) for kind in Spec.kinds.values() if issubclass(kind, Measure)]
-    own = [kind for kind in kinds if kind.__module__.partition(".")[0] == bayesticket.__name__]
-    return sorted((kind for kind in own if not _is_base(kind) and kind not in default), key=lambda kind: kind.__name__)
-
-
-def _is_base(kind: type[Measure]) -> bool:
-    return inspect.isabstract(kind) or not dataclasses.is_dataclass(kind)
+    kinds = [cast("type[Measure]", Spec.kinds[name]) for name in sorted(kind_names(Measure))]
+    return [kind for kind in kinds if is_library_class(kind) and kind not in default]
 
 
 def required_fields(kind: type[Measure]) -> list[str]:
     """The fields of a measure that have no defaults."""
-    missing = dataclasses.MISSING
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return [field.name for field in fields if field.init and field.default is field.default_factory is missing]
+    return [name for name, default in default_values(kind).items() if default is dataclasses.MISSING]
