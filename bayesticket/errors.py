@@ -15,7 +15,7 @@ def refuse(field: str, given: object, accepted: str) -> BayesticketError:
     >>> refuse("train_fraction", 1.5, "a number between 0 and 1, both excluded")
     BayesticketError('train_fraction: got 1.5; accepted: a number between 0 and 1, both excluded')
     """
-    return BayesticketError(f"{field}: got {brief(given)}; accepted: {accepted}")
+    return BayesticketError(f"{field}: got {shown(given)}; accepted: {accepted}")
 
 
 def refuse_case(field: str, situation: str, accepted: str) -> BayesticketError:
@@ -27,14 +27,23 @@ def refuse_case(field: str, situation: str, accepted: str) -> BayesticketError:
     return BayesticketError(f"{field}: got {situation}; accepted: {accepted}")
 
 
-def brief(given: object, width: int = 160) -> str:
-    """What was given, on one line of a readable length.
+def shown(given: object, width: int = 160) -> str:
+    """What was given, as an error shows it: on one line of a readable length.
 
-    >>> brief("x"), len(brief(list(range(1000))))
+    >>> shown("x"), len(shown(list(range(1000))))
     ("'x'", 160)
     """
-    shown = " ".join(repr(given).split())
-    return shown if len(shown) <= width else f"{shown[: width - 1]}…"
+    text = " ".join(repr(given).split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line; the name of its class if it has no message.
+
+    >>> one_line(ValueError("two\\nlines")), one_line(ValueError())
+    ('two lines', 'ValueError')
+    """
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketError:
@@ -46,8 +55,8 @@ def refuse_name(field: str, given: object, names: Iterable[str]) -> BayesticketE
     names = list(names)
     closest = difflib.get_close_matches(str(given), names, n=1, cutoff=0.5)
     hint = f". Closest: {closest[0]!r}" if closest else ""
-    shown = ", ".join(repr(name) for name in names[:12]) + (", …" if len(names) > 12 else "")
-    return BayesticketError(f"{field}: got {brief(given)}; accepted: {shown}{hint}")
+    accepted = ", ".join(repr(name) for name in names[:12]) + (", …" if len(names) > 12 else "")
+    return BayesticketError(f"{field}: got {shown(given)}; accepted: {accepted}{hint}")
 
 
 def require_choice(field: str, given: object, choices: Iterable[str]) -> None:

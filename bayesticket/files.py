@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse
+from bayesticket.errors import BayesticketError, one_line, refuse
 
 
 class Unreadable(BayesticketError):
@@ -67,15 +67,6 @@ def remove_partials(directory: Path) -> None:
     for path in directory.iterdir():
         if is_partial(path):
             path.unlink(missing_ok=True)
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line; the name of its class if it has no message.
-
-    >>> one_line(ValueError("two\\nlines")), one_line(ValueError())
-    ('two lines', 'ValueError')
-    """
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager

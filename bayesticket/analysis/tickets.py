@@ -26,7 +26,7 @@ from bayesticket.errors import refuse, refuse_case, require_choice, require_inte
 from bayesticket.interventions import TicketMask
 from bayesticket.model import HookedTransformer, is_mlp, is_routing
 from bayesticket.runs import (
-    Progress,
+    ProgressFunction,
     Run,
     TrainConfig,
     Training,
@@ -226,7 +226,7 @@ def retrain(
     ticket: Ticket,
     *,
     store: str | os.PathLike[str] | None = None,
-    progress: bool | Progress | None = None,
+    progress: bool | ProgressFunction | None = None,
     **options: object,
 ) -> Run:
     """Trains a ticket as the run was trained, from the run's initial weights, or with `init_seed=…` from new ones.

@@ -11,8 +11,8 @@ from typing import Any
 
 from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arguments, value_of
 from bayesticket.cli.values import typed_value
-from bayesticket.errors import BayesticketError, refuse, require_choice, require_integer
-from bayesticket.files import one_line, require_path
+from bayesticket.errors import BayesticketError, one_line, refuse, require_choice, require_integer
+from bayesticket.files import require_path
 from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure_from
 from bayesticket.schedules import Schedule
 

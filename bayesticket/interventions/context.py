@@ -16,8 +16,8 @@ from bayesticket.tasks import Examples
 
 
 @dataclass
-class _Progress:
-    """What changes while training goes on, the same for all parts of a recipe."""
+class _Moment:
+    """How far training has come: the same for all parts of a recipe."""
 
     batch: Examples
     seed: int | None
@@ -38,7 +38,7 @@ class Context:
         self.model = model
         self.parameters: dict[str, Tensor] = dict(model.named_parameters()) if model is not None else {}
         self.state: dict[str, Tensor] = {}
-        self._now = _Progress(batch, seed)
+        self._now = _Moment(batch, seed)
         self._targets: dict[tuple[object, ...], tuple[Target, Tensor]] = {}
 
     def with_own_state(self) -> "Context":

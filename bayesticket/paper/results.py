@@ -18,7 +18,7 @@ from bayesticket.paper.figure import SMOKE, Claim, Scale, arm_names
 from bayesticket.paper.settings import config_of
 from bayesticket.runs import Header, RunDirectory
 from bayesticket.specs import description_id, spec_id
-from bayesticket.sweeps import Configs, Record, Runs, assemble
+from bayesticket.sweeps import Configs, Runs, RunSummary, assemble
 
 SHIPPED = Path(__file__).parent / "data"
 """The results of all figures at the paper's scale, which come with the library."""
@@ -137,6 +137,6 @@ def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> st
     return ""
 
 
-def _record(rows: pd.DataFrame, header: Header) -> Record:
+def _record(rows: pd.DataFrame, header: Header) -> RunSummary:
     curves = rows.drop(columns=["intervention", "seed"]).set_index("epoch").astype("float64")
-    return Record(header, curves.dropna(axis=1, how="all"))
+    return RunSummary(header, curves.dropna(axis=1, how="all"))

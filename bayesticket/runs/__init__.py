@@ -12,7 +12,7 @@ from bayesticket.runs.interrupt import Interrupted
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
 from bayesticket.runs.options import Options, SharedOptions
 from bayesticket.runs.prepare import described_hooks
-from bayesticket.runs.progress import Progress
+from bayesticket.runs.reporting import ProgressFunction
 from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
 from bayesticket.runs.session import NotSaved
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
@@ -28,7 +28,7 @@ __all__ = [
     "NonFiniteLoss",
     "NotSaved",
     "Options",
-    "Progress",
+    "ProgressFunction",
     "Reaches",
     "Run",
     "RunDirectory",

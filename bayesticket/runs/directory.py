@@ -20,7 +20,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, brief, refuse
+from bayesticket.errors import BayesticketError, refuse, shown
 from bayesticket.files import (
     is_partial,
     new_directory,
@@ -164,7 +164,7 @@ class RunDirectory:
         self.require_run(header.config)
         stored = self.header() if self.has_run() else None
         if stored is not None:
-            self._require_no_loss(stored, header)
+            self._require_no_more_trained(stored, header)
         if stored is None or not stored.is_complete:  # a complete run is saved over itself
             self.begin(replace(header, status="running"), tensors)
         else:
@@ -192,7 +192,7 @@ class RunDirectory:
         """Whether the tensors are those of a run whose beginning was cut off before its header was written."""
         return read_tensors(self.tensors_path)[1].get("run") == description_id(description)
 
-    def _require_no_loss(self, stored: Header, header: Header) -> None:
+    def _require_no_more_trained(self, stored: Header, header: Header) -> None:
         less_complete = stored.is_complete and not header.is_complete
         if less_complete or stored.epoch > header.epoch:
             raise BayesticketError(
@@ -240,5 +240,5 @@ def _difference(stored: dict[str, JSON], description: dict[str, JSON]) -> str:
     """The first setting in which two configurations differ, in words."""
     name = next(name for name in [*description, *stored] if stored.get(name) != description.get(name))
     defaults = {name: describe(getattr(TrainConfig(), name), {})} if name in field_names(TrainConfig) else {}
-    was, is_ = (brief((defaults | data).get(name)) for data in (stored, description))
-    return f"{name} is {was}, not {is_}"
+    there, asked_for = (shown((defaults | data).get(name)) for data in (stored, description))
+    return f"{name} is {there}, not {asked_for}"

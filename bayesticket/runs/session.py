@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bayesticket.errors import BayesticketError
-from bayesticket.files import new_directory, one_line
+from bayesticket.errors import BayesticketError, one_line
+from bayesticket.files import new_directory
 from bayesticket.runs.checkpoint import checkpoint_of
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.interrupt import Interrupted, deferred_interrupt
 from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
-from bayesticket.runs.progress import Progress, Requests, reporting
+from bayesticket.runs.reporting import ProgressFunction, Requests, reporting
 from bayesticket.runs.run import Run
 from bayesticket.runs.stopping import StopFunction, says_stop
 
@@ -40,7 +40,7 @@ class Session:
         self.training, self.directory, self.checkpoint_every = training, directory, checkpoint_every
         self.stop_when, self.warned = stop_when, False
 
-    def run_to_end(self, progress: bool | Progress | None, stop: Callable[[], bool] | None) -> Run:
+    def run_to_end(self, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None) -> Run:
         """Trains until the run is over; raises `Interrupted`, `NonFiniteLoss` or `NotSaved`, each with the run."""
         training = self.training
         with deferred_interrupt() as interrupted:
@@ -64,7 +64,7 @@ class Session:
                 raise Interrupted(f"interrupted after the last epoch, {run.epoch:,}: the run is complete", run)
             return run
 
-    def _take_epochs(self, report: Progress, stop: Callable[[], bool] | None, requests: Requests) -> None:
+    def _take_epochs(self, report: ProgressFunction, stop: Callable[[], bool] | None, requests: Requests) -> None:
         training = self.training
         started = time.perf_counter() - training.seconds
         self._ask(requests)  # the last record of a run that goes on
@@ -117,7 +117,7 @@ class Session:
 
     def _interrupted(self) -> Interrupted:
         training = self.training
-        run, said = training.as_run("interrupted"), f"interrupted after epoch {training.epoch:,}"
+        run, when = training.as_run("interrupted"), f"interrupted after epoch {training.epoch:,}"
         directory = self.directory
         try:
             if directory is None:
@@ -127,11 +127,11 @@ class Session:
             directory.write_header(run.header())
         except (BayesticketError, OSError) as error:
             return Interrupted(
-                f"{said}; its state could not be kept ({one_line(error)}), only `run` of this error", run
+                f"{when}; its state could not be kept ({one_line(error)}), only `run` of this error", run
             )
         if described_hooks(training.description):
-            return Interrupted(f"{said}; continue with the same call and store={str(directory)!r}", run)
-        return Interrupted(f"{said}; continue with bayesticket.resume({str(directory)!r})", run, directory.path)
+            return Interrupted(f"{when}; continue with the same call and store={str(directory)!r}", run)
+        return Interrupted(f"{when}; continue with bayesticket.resume({str(directory)!r})", run, directory.path)
 
     def _save(self, run: Run) -> None:
         if self.directory is None:

@@ -18,7 +18,7 @@ from bayesticket.runs.config import TrainConfig, configure
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.loop import Training
 from bayesticket.runs.prepare import described_hooks
-from bayesticket.runs.progress import Progress, require_progress
+from bayesticket.runs.reporting import ProgressFunction, require_progress
 from bayesticket.runs.run import Run, describe_config, restore_config
 from bayesticket.runs.session import Session
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop
@@ -63,7 +63,7 @@ def train(
     store: str | os.PathLike[str] | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     threads: int = 1,
-    progress: bool | Progress | None = None,
+    progress: bool | ProgressFunction | None = None,
 ) -> Run:
     """Trains a model on a task under an intervention, by default as the paper does; see `TrainConfig` for the options.
 
@@ -135,7 +135,7 @@ def train_config(
     store: str | os.PathLike[str] | RunDirectory | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     threads: int = 1,
-    progress: bool | Progress | None = None,
+    progress: bool | ProgressFunction | None = None,
     stop_when: StopFunction | None = None,
     config_file: str | None = None,
     stop: Callable[[], bool] | None = None,
@@ -186,7 +186,7 @@ def resume(
     *,
     checkpoint_every: int = CHECKPOINT_EVERY,
     threads: int = 1,
-    progress: bool | Progress | None = None,
+    progress: bool | ProgressFunction | None = None,
 ) -> Run:
     """Continues an interrupted run from its store; the result equals, bit for bit, that of an uninterrupted one."""
     directory = RunDirectory(require_path("store", store, "the directory of a saved run"))

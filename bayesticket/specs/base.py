@@ -69,7 +69,7 @@ class Spec:
         return hash((type(self).__name__, repr(self)))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={_brief(value)}' for name, value in changed(self))})"
+        return f"{type(self).__name__}({', '.join(f'{name}={_short(value)}' for name, value in changed(self))})"
 
 
 def _require_decorated(kind: type[Spec]) -> None:
@@ -130,11 +130,11 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def _brief(value: object) -> str:
+def _short(value: object) -> str:
     if isinstance(value, Tensor):
         return f"tensor{tuple(value.shape)}"
     if isinstance(value, torch.nn.Module):
         return type(value).__name__
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name!r}: {_brief(entry)}" for name, entry in value.items()) + "}"
+        return "{" + ", ".join(f"{name!r}: {_short(entry)}" for name, entry in value.items()) + "}"
     return repr(value)

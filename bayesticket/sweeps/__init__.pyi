@@ -1,6 +1,6 @@
 from .dataset import Label as Label
-from .dataset import Record as Record
 from .dataset import Runs as Runs
+from .dataset import RunSummary as RunSummary
 from .dataset import assemble as assemble
 from .dataset import name_of as name_of
 from .display import Display as Display

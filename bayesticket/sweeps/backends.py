@@ -20,8 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 
-from bayesticket.errors import BayesticketError
-from bayesticket.files import one_line
+from bayesticket.errors import BayesticketError, one_line
 from bayesticket.sweeps.process import EXIT_TERMINATED, READY, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 

@@ -26,8 +26,8 @@ Key = TypeVar("Key", bound=tuple[Label, ...])
 
 
 @dataclass(frozen=True, eq=False)
-class Record:
-    """What is known of a run without its weights: what `run.json` says, and its curves."""
+class RunSummary:
+    """A run without its weights: what `run.json` says, and its curves."""
 
     header: Header
     curves: pd.DataFrame
@@ -36,16 +36,16 @@ class Record:
     """Where its files are, weights included; None if only header and curves are known."""
 
 
-def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention",)) -> "Runs":
+def assemble(runs: Mapping[Key, RunSummary], axes: Iterable[str] = ("intervention",)) -> "Runs":
     """Runs as one dataset, axes × seed × epoch; NaN where a run did not record a curve or had ended.
 
     Keys have one label for each axis, and then the seed; every combination must be there.
     """
     dims = (*axes, "seed")
-    labels = {axis: list(dict.fromkeys(key[place] for key in records)) for place, axis in enumerate(dims)}
+    labels = {axis: list(dict.fromkeys(key[place] for key in runs)) for place, axis in enumerate(dims)}
     keys = list(itertools.product(*labels.values()))
-    ordered = [records[key] for key in keys]  # type: ignore[index]
-    long = pd.concat([record.curves for record in ordered], keys=keys, names=[*dims, "epoch"])
+    ordered = [runs[key] for key in keys]  # type: ignore[index]
+    long = pd.concat([run.curves for run in ordered], keys=keys, names=[*dims, "epoch"])
     curves = long.to_xarray().reindex(labels)
     nothing = np.full([curves.sizes[dim] for dim in (*dims, "epoch")], np.nan)
     for name in (each.named(half) for each in DEFAULT_MEASURES for half in each.recorded_on):
@@ -54,12 +54,12 @@ def assemble(records: Mapping[Key, Record], axes: Iterable[str] = ("intervention
 
     shape = [len(found) for found in labels.values()]
     of_each_run = {
-        "status": [record.header.status for record in ordered],
-        "trained": [record.header.epoch for record in ordered],
-        "seconds": [record.header.seconds for record in ordered],
-        "directory": ["" if record.directory is None else str(record.directory) for record in ordered],
-        "id": [record.header.id for record in ordered],
-        "grok_threshold": [record.header.grok_threshold for record in ordered],
+        "status": [run.header.status for run in ordered],
+        "trained": [run.header.epoch for run in ordered],
+        "seconds": [run.header.seconds for run in ordered],
+        "directory": ["" if run.directory is None else str(run.directory) for run in ordered],
+        "id": [run.header.id for run in ordered],
+        "grok_threshold": [run.header.grok_threshold for run in ordered],
     }
     coordinates = {name: (dims, np.array(values).reshape(shape)) for name, values in of_each_run.items()}
     return Runs(curves.transpose(*dims, "epoch").assign_coords(coordinates))

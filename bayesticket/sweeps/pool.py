@@ -13,7 +13,7 @@ from bayesticket.errors import BayesticketError, refuse, require_integer
 from bayesticket.files import prepare_directory
 from bayesticket.sweeps.backends import ExecutorBackend, ProcessBackend
 from bayesticket.sweeps.display import ShowJobs, displaying
-from bayesticket.sweeps.schedule import Schedule
+from bayesticket.sweeps.job_queue import JobQueue
 from bayesticket.sweeps.worker import Job, Outcome
 
 
@@ -44,7 +44,7 @@ def train_jobs(
     else:
         backend = ExecutorBackend(executor, jobs, alive_file)
     with held_alive_file(alive_file), displaying(jobs, progress, display) as shown:
-        return Schedule(jobs, backend, shown, alive_file).run()
+        return JobQueue(jobs, backend, shown, alive_file).run()
 
 
 def require_execution(executor: object, workers: object, progress: object) -> None:

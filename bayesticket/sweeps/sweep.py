@@ -15,7 +15,7 @@ from bayesticket.files import require_directory, require_path
 from bayesticket.interventions import Intervention
 from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, SharedOptions, TrainConfig, Training
 from bayesticket.specs import spec_id
-from bayesticket.sweeps.dataset import Key, Label, Record, Runs, assemble, name_of
+from bayesticket.sweeps.dataset import Key, Label, Runs, RunSummary, assemble, name_of
 from bayesticket.sweeps.display import ShowJobs
 from bayesticket.sweeps.grids import Grid, grid
 from bayesticket.sweeps.pool import failures, require_execution, train_jobs
@@ -148,28 +148,28 @@ def train_missing(
     _require_configs(configs, axes)
     require_execution(executor, workers, progress)
     require_integer("checkpoint_every", checkpoint_every, least=1)
-    directory = _absolute(store)
-    places = {key: directory / spec_id(config) for key, config in configs.items()}
+    whole = _absolute(store)
+    directories = {key: whole / spec_id(config) for key, config in configs.items()}
     jobs: dict[Path, Job] = {}
     for key, config in configs.items():
-        if places[key] not in jobs and not is_complete(places[key], config):
-            jobs[places[key]] = Job(_name(key, axes), config, places[key], checkpoint_every)
+        if directories[key] not in jobs and not is_complete(directories[key], config):
+            jobs[directories[key]] = Job(_name(key, axes), config, directories[key], checkpoint_every)
     if not jobs:
         return
-    require_directory("store", directory)
-    first: dict[tuple[Label, ...], Job] = {}
-    for key, place in places.items():
-        if place in jobs:
-            first.setdefault(key[:-1], jobs[place])
-    _require_trainable(first.values())
+    require_directory("store", whole)
+    first_of_arm: dict[tuple[Label, ...], Job] = {}
+    for key, directory in directories.items():
+        if directory in jobs:
+            first_of_arm.setdefault(key[:-1], jobs[directory])
+    _require_trainable(first_of_arm.values())
     try:
         outcomes = train_jobs(
             list(jobs.values()), executor=executor, workers=workers, progress=progress, display=display
         )
     except KeyboardInterrupt:
-        complete = {place for key, place in places.items() if is_complete(place, configs[key])}
+        complete = {directory for key, directory in directories.items() if is_complete(directory, configs[key])}
         raise KeyboardInterrupt(
-            f"interrupted with {len(complete)} of {len(set(places.values()))} runs complete in {directory}; "
+            f"interrupted with {len(complete)} of {len(set(directories.values()))} runs complete in {whole}; "
             "the same call goes on from there"
         ) from None
     for name, outcome in outcomes.items():
@@ -183,25 +183,25 @@ def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str],
     """Loads the runs of these configurations from the store as one dataset; raises if one of them is not there."""
     require_combinations(configs, axes)
     directory = _absolute(store)
-    loaded: dict[str, Record] = {}
-    records: dict[Key, Record] = {}
+    loaded: dict[str, RunSummary] = {}
+    runs: dict[Key, RunSummary] = {}
     for key, config in configs.items():
         name = spec_id(config)
         try:
-            records[key] = loaded[name] = loaded.get(name) or _load(directory / name, name)
+            runs[key] = loaded[name] = loaded.get(name) or _load(directory / name, name)
         except BayesticketError as error:
             raise BayesticketError(f"{_name(key, axes)}: {error}") from error
-    return assemble(records, axes)
+    return assemble(runs, axes)
 
 
-def _load(directory: Path, name: str) -> Record:
+def _load(directory: Path, name: str) -> RunSummary:
     stored = RunDirectory(directory)
     header = stored.header()
     if header.id != name:
         raise refuse("store", str(directory), f"the directory of the run {name}; it holds the run {header.id}")
     if not stored.has_ended():
         raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
-    return Record(header, stored.curves(), directory)
+    return RunSummary(header, stored.curves(), directory)
 
 
 def is_complete(directory: Path, config: TrainConfig) -> bool:

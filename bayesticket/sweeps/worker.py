@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from bayesticket.errors import BayesticketError
-from bayesticket.files import Unreadable, one_line
+from bayesticket.errors import BayesticketError, one_line
+from bayesticket.files import Unreadable
 from bayesticket.runs import Busy, NonFiniteLoss, NotSaved, Run, RunDirectory, TrainConfig, train_config
 from bayesticket.sweeps.process import TERMINATING
 from bayesticket.sweeps.progress import Progress, remove_progress, write_progress

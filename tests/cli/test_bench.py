@@ -21,7 +21,7 @@ from programs import alive, running, wait_until
 from bayesticket.cli.bench import bench, steps
 from bayesticket.cli.bench.contention import two_threads
 from bayesticket.cli.bench.load import busy_machine
-from bayesticket.cli.bench.table import Row, at_least, at_most, format_table
+from bayesticket.cli.bench.table import Measurement, at_least, at_most, format_table
 from bayesticket.cli.bench.timing import FULL, QUICK, Effort, alternate
 from bayesticket.errors import BayesticketError
 from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
@@ -237,8 +237,8 @@ def test_the_table_is_aligned_and_says_what_is_met():
     rows = [
         at_least("speed", "9.1 ms against 62.0 ms", 6.81, 6.0),
         at_most("recording", "1.2 ms", 12.5, 1.15),
-        Row("memory", "80 MB", target="below 300 MB", met=True),
-        Row("4 heads", "12 ms", 1.25),
+        Measurement("memory", "80 MB", target="below 300 MB", met=True),
+        Measurement("4 heads", "12 ms", 1.25),
     ]
     assert format_table(rows).splitlines() == [
         "what       measured                ratio  target",

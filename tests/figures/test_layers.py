@@ -8,7 +8,7 @@ import bayesticket as bt
 from bayesticket.figures import plot_arms, plot_capacity, plot_gradients, plot_run, plot_runs, plot_structure
 from bayesticket.figures.curves import places_of
 from bayesticket.runs import Header
-from bayesticket.sweeps import Record, assemble
+from bayesticket.sweeps import RunSummary, assemble
 
 TASK = bt.ModularAddition(p=7)
 LAYERED = ("kl_to_oracle", "informative_mass_mean", "informative_mass_least", "attention_gradient")
@@ -78,7 +78,7 @@ def test_several_runs_have_a_dash_for_each_layer(deep):
 
 
 def test_arms_have_a_dash_for_each_layer(deep):
-    record = Record(Header({"type": "TrainConfig"}, "finished", 30, 1.0, {}), deep.curves)
+    record = RunSummary(Header({"type": "TrainConfig"}, "finished", 30, 1.0, {}), deep.curves)
     figure = plot_arms(assemble({(arm, 0): record for arm in ("none", "kl")}, axes=("intervention",)))
     for arm in ("none", "kl"):
         medians = {t.name: t for t in figure.data if t.yaxis == "y3" and t.name and t.name.startswith(arm)}

@@ -10,7 +10,7 @@ import pytest
 from bayesticket.errors import BayesticketError
 from bayesticket.figures import PALETTE, add_band, plot_arms
 from bayesticket.runs import Header
-from bayesticket.sweeps import Record, Runs, assemble
+from bayesticket.sweeps import Runs, RunSummary, assemble
 
 COLUMNS = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
 EPOCHS = np.arange(0, 50, 10)
@@ -20,9 +20,9 @@ def runs_over(**axes) -> Runs:
     """Three seeds of every combination of labels, with random curves."""
     random = np.random.default_rng(0)
 
-    def record() -> Record:
+    def record() -> RunSummary:
         curves = pd.DataFrame(random.random((len(EPOCHS), 4)), columns=COLUMNS, index=pd.Index(EPOCHS, name="epoch"))
-        return Record(Header({"type": "TrainConfig"}, "finished", int(EPOCHS[-1]), 1.0, {}), curves)
+        return RunSummary(Header({"type": "TrainConfig"}, "finished", int(EPOCHS[-1]), 1.0, {}), curves)
 
     return assemble({key: record() for key in itertools.product(*axes.values(), range(3))}, axes=tuple(axes))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from bayesticket.runs import Header, configure, describe_config
-from bayesticket.sweeps import Record, assemble
+from bayesticket.sweeps import RunSummary, assemble
 
 EPOCHS = np.arange(0, 10_001, 20)
 
@@ -31,7 +31,7 @@ def story(memorised=300, grokked=None, **columns):
 def runs_of(arms):
     """A dataset of arms, each a list of curves, one for each seed."""
     runs = {
-        (name, seed): Record(header_of(curves, seed=seed), curves)
+        (name, seed): RunSummary(header_of(curves, seed=seed), curves)
         for name, tables in arms.items()
         for seed, curves in enumerate(tables)
     }

@@ -15,7 +15,7 @@ import bayesticket.analysis
 from bayesticket.analysis import Times
 from bayesticket.runs import Header, Status
 from bayesticket.specs import spec_id
-from bayesticket.sweeps import Record, Runs, assemble, load_runs, sweep, sweep_configs, train_missing
+from bayesticket.sweeps import Runs, RunSummary, assemble, load_runs, sweep, sweep_configs, train_missing
 
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
 RATES = (3e-3, 1e-2)
@@ -41,14 +41,14 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 def recorded(
     grokked: int | None, *, trained: int = 100, threshold: float = 0.99, status: Status = "finished", **others: object
-) -> Record:
+) -> RunSummary:
     """A run that groks at an epoch, as far as its curves tell; and its other curves."""
     epochs = np.arange(0, trained + 1, 10)
     reached = np.zeros(len(epochs)) if grokked is None else np.where(epochs >= grokked, threshold, 0.1)
     both = {"test_accuracy": reached, "train_accuracy": reached}
     curves = pd.DataFrame(both | others, index=pd.Index(epochs, name="epoch"))
     config = {"type": "TrainConfig"} | ({} if threshold == 0.99 else {"grok_threshold": threshold})
-    return Record(Header(config, status, trained, 1.0, {}), curves)
+    return RunSummary(Header(config, status, trained, 1.0, {}), curves)
 
 
 # One axis ---------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_curve_without_values_is_an_error_and_not_never():
 
 def test_a_run_that_failed_before_its_first_record_never_reached_anything():
     values = recorded(20, unseen_accuracy=unseen(60))
-    nothing = Record(values.header, values.curves.iloc[:0])
+    nothing = RunSummary(values.header, values.curves.iloc[:0])
     runs = assemble({("none", 0): values, ("none", 1): nothing})
     assert runs.grok_epochs(curve="unseen_accuracy").loc["none"].tolist() == [60, pd.NA]
 
@@ -325,7 +325,7 @@ def test_an_axis_without_its_label_is_named(wide, tmp_path: Path):
 
 def test_a_default_curve_that_no_run_recorded_is_nan():
     run = uninterrupted(configured())
-    earlier = Record(run.header(), run.curves.drop(columns=["unseen_accuracy", "unseen_loss"]))
+    earlier = RunSummary(run.header(), run.curves.drop(columns=["unseen_accuracy", "unseen_loss"]))
     curves = assemble({("none", 0): earlier}).curves
     assert curves["unseen_accuracy"].isnull().all()
     assert curves["unseen_accuracy"].sizes == curves["test_accuracy"].sizes
@@ -334,7 +334,7 @@ def test_a_default_curve_that_no_run_recorded_is_nan():
 def test_arms_that_grok_at_epoch_0_have_no_ratio():
     run = uninterrupted(configured())
     records = {
-        (arm, 0): Record(run.header(), run.curves.assign(test_accuracy=accuracy))
+        (arm, 0): RunSummary(run.header(), run.curves.assign(test_accuracy=accuracy))
         for arm, accuracy in (("at once", 1.0), ("never", 0.0))
     }
     assert "ratio not defined" in str(assemble(records).compare("at once", "never"))

@@ -8,14 +8,14 @@ import contextlib
 from dataclasses import replace
 
 from bayesticket.cli.bench.load import busy_machine
-from bayesticket.cli.bench.table import Row, against
+from bayesticket.cli.bench.table import Measurement, against
 from bayesticket.cli.bench.timing import Effort, alternate
 from bayesticket.runs import Training
 from bayesticket.tasks import ModularAddition
 from bayesticket.threads import torch_threads
 
 
-def two_threads(effort: Effort, p: int, *, busy: bool) -> Row:
+def two_threads(effort: Effort, p: int, *, busy: bool) -> Measurement:
     """A bare step on two torch threads against one, without or with another process that keeps two cores busy."""
     config = replace(effort.bare, task=ModularAddition(p=p))
     one, two = Training(config), Training(config)
@@ -34,4 +34,4 @@ def two_threads(effort: Effort, p: int, *, busy: bool) -> Row:
             warm_up=effort.warm_up,
         )
     where = "busy machine" if busy else "quiet machine"
-    return Row(f"two threads against one, p = {p}, {where}", against(before, after), after / before)
+    return Measurement(f"two threads against one, p = {p}, {where}", against(before, after), after / before)

@@ -16,7 +16,7 @@ from bayesticket.cli.bench.steps import (
     cost_of_recording,
     further_measures,
 )
-from bayesticket.cli.bench.table import Row, format_table
+from bayesticket.cli.bench.table import Measurement, format_table
 from bayesticket.cli.bench.timing import FULL, QUICK, Effort
 from bayesticket.cli.bench.whole_runs import cost_of_sweep, memory_of_a_run, side_by_side
 from bayesticket.interventions import KLPrior, NormMatch, TicketMask
@@ -37,7 +37,7 @@ def main(quick: bool = False) -> None:
     print(f"the default with itself: their distance from 1 is the noise of all others.\n\n{table}")
 
 
-def bench(effort: Effort) -> list[Row]:
+def bench(effort: Effort) -> list[Measurement]:
     """Measures every row; with full effort, that takes some three minutes."""
     measurements = plan(effort)
     with torch_threads(effort.threads):
@@ -45,7 +45,7 @@ def bench(effort: Effort) -> list[Row]:
         return [measurement() for measurement in tqdm(measurements, unit="row", disable=None, dynamic_ncols=True)]
 
 
-def plan(effort: Effort) -> list[Callable[[], Row]]:
+def plan(effort: Effort) -> list[Callable[[], Measurement]]:
     """What to measure, in the order of the table."""
     pruned = {
         f"blocks.0.mlp.{name}": torch.rand(shape, generator=seeded_generator(0, name)) < 0.5

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.cli.bench.table import Row, against, at_least, at_most
+from bayesticket.cli.bench.table import Measurement, against, at_least, at_most
 from bayesticket.cli.bench.timing import RECORD_EVERY, Effort, alternate, compare_steps
 from bayesticket.cli.expressions import kind_names
 from bayesticket.errors import BayesticketError
@@ -28,7 +28,7 @@ EXAMPLES: dict[type[Measure], Measure] = {NormCondition: NormCondition(r_min=20.
 """Measures whose fields have no defaults."""
 
 
-def against_plain_loop(effort: Effort) -> Row:
+def against_plain_loop(effort: Effort) -> Measurement:
     """A step of the library against a step of the usual training loop."""
     plain, ours = Training(effort.bare), Training(effort.bare)
     optimizer = plain_optimizer(plain.model, effort.bare)
@@ -64,7 +64,7 @@ def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim
     return loss.detach()
 
 
-def against_products(effort: Effort) -> Row:
+def against_products(effort: Effort) -> Measurement:
     """A step against the matrix products that every forward needs: a lower bound for the time of a step."""
     training = Training(effort.bare)
     products = unavoidable_products(training.model, len(training.train.batch))
@@ -98,32 +98,32 @@ def multiply_through(
         torch.mm(x[layer].T, d_x[layer + 1], out=d_weights[layer])
 
 
-def cost_of_recording(effort: Effort) -> Row:
+def cost_of_recording(effort: Effort) -> Measurement:
     """Training with the default records, test set included, against bare steps."""
     before, after = compare_steps(Training(effort.bare), Training(effort.recorded), effort)
     return at_most(f"recording every {RECORD_EVERY}th epoch", against(before, after), after / before, 1.15)
 
 
-def cost_of_intervention(effort: Effort, intervention: Intervention) -> Row:
+def cost_of_intervention(effort: Effort, intervention: Intervention) -> Measurement:
     """Training with an intervention against training without."""
     varied = Training(replace(effort.bare, intervention=as_recipe(intervention)))
     before, after = compare_steps(Training(effort.bare), varied, effort)
     return at_most(type(intervention).__name__, against(before, after), after / before, 1.10)
 
 
-def cost_of_measure(effort: Effort, kind: type[Measure]) -> Row:
+def cost_of_measure(effort: Effort, kind: type[Measure]) -> Measurement:
     """Training that records one more measure against training with the default records."""
     name = f"{kind.__name__} every {RECORD_EVERY}th epoch"
     if kind not in EXAMPLES and (needed := required_fields(kind)):
-        return Row(name, f"skipped: it has no default {', '.join(needed)}")
+        return Measurement(name, f"skipped: it has no default {', '.join(needed)}")
     try:
         varied = Training(replace(effort.recorded, measures=(EXAMPLES.get(kind) or kind(),)))
     except BayesticketError as error:
-        return Row(name, f"skipped: {error}")
+        return Measurement(name, f"skipped: {error}")
     before, after = compare_steps(Training(effort.recorded), varied, effort)
     each = effort.recorded_repeats * (after - before) / before
     note = "" if varied.forward == "fast" else ", by the full forward"
-    return Row(name, f"{against(before, after)}; {each:.1f} epochs an evaluation{note}", after / before)
+    return Measurement(name, f"{against(before, after)}; {each:.1f} epochs an evaluation{note}", after / before)
 
 
 def further_measures() -> list[type[Measure]]:

@@ -1,12 +1,12 @@
-"""The table of the benchmark: its rows, and whether they meet their targets."""
+"""The table of the benchmark: what was measured, and whether it meets its targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: what was compared, what was measured, and the target."""
+class Measurement:
+    """A line of the table: what was compared, what was measured, and the target."""
 
     name: str
     value: str
@@ -15,14 +15,14 @@ class Row:
     met: bool | None = None
 
 
-def at_least(name: str, value: str, ratio: float, bound: float) -> Row:
-    """A row whose ratio should not be below a bound."""
-    return Row(name, value, ratio, f"at least {bound:.2f}", ratio >= bound)
+def at_least(name: str, value: str, ratio: float, bound: float) -> Measurement:
+    """A measurement whose ratio should not be below a bound."""
+    return Measurement(name, value, ratio, f"at least {bound:.2f}", ratio >= bound)
 
 
-def at_most(name: str, value: str, ratio: float, bound: float) -> Row:
-    """A row whose ratio should not be above a bound."""
-    return Row(name, value, ratio, f"at most {bound:.2f}", ratio <= bound)
+def at_most(name: str, value: str, ratio: float, bound: float) -> Measurement:
+    """A measurement whose ratio should not be above a bound."""
+    return Measurement(name, value, ratio, f"at most {bound:.2f}", ratio <= bound)
 
 
 def against(before: float, after: float) -> str:
@@ -34,24 +34,24 @@ def against(before: float, after: float) -> str:
     return f"{after * 1e3:.1f} ms against {before * 1e3:.1f} ms"
 
 
-def format_table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text.
+def format_table(measurements: Sequence[Measurement]) -> str:
+    """The measurements as aligned text.
 
-    >>> print(format_table([at_least("speed", "2 ms against 9 ms", 4.5, 6.0), Row("heads", "3 ms")]))
+    >>> print(format_table([at_least("speed", "2 ms against 9 ms", 4.5, 6.0), Measurement("heads", "3 ms")]))
     what   measured           ratio  target
     speed  2 ms against 9 ms   4.50  at least 6.00: not met
     heads  3 ms
     """
     header = ("what", "measured", "ratio", "target")
-    cells = [header, *((row.name, row.value, _ratio(row), _target(row)) for row in rows)]
+    cells = [header, *((each.name, each.value, _ratio(each), _target(each)) for each in measurements)]
     what, measured, ratio, _ = (max(len(cell) for cell in column) for column in zip(*cells, strict=True))
     return "\n".join(f"{a:<{what}}  {b:<{measured}}  {c:>{ratio}}  {d}".rstrip() for a, b, c, d in cells)
 
 
-def _ratio(row: Row) -> str:
-    return "" if row.ratio is None else f"{row.ratio:.2f}"
+def _ratio(measurement: Measurement) -> str:
+    return "" if measurement.ratio is None else f"{measurement.ratio:.2f}"
 
 
-def _target(row: Row) -> str:
-    verdict = {True: "met", False: "not met", None: ""}[row.met]
-    return ": ".join(part for part in (row.target, verdict) if part)
+def _target(measurement: Measurement) -> str:
+    verdict = {True: "met", False: "not met", None: ""}[measurement.met]
+    return ": ".join(part for part in (measurement.target, verdict) if part)

@@ -15,14 +15,14 @@ from typing import Literal
 import torch
 
 import bayesticket
-from bayesticket.cli.bench.table import Row, at_most
+from bayesticket.cli.bench.table import Measurement, at_most
 from bayesticket.cli.bench.timing import Effort, alternate
 from bayesticket.runs import TrainConfig, Training, train_config
 from bayesticket.sweeps import backends, sweep_configs
 from bayesticket.threads import torch_threads
 
 
-def side_by_side(effort: Effort) -> Row:
+def side_by_side(effort: Effort) -> Measurement:
     """Two runs at once, each in a process and on one thread, against one after the other on all threads."""
     with _workers(2, effort) as workers:
 
@@ -36,7 +36,7 @@ def side_by_side(effort: Effort) -> Row:
             [in_turn, at_once], rounds=max(1, effort.rounds // 3), repeats=1, warm_up=effort.warm_up
         )
     value = f"{after:.2f} s against {before:.2f} s for {effort.epochs} epochs of each"
-    return Row("two runs side by side, a thread each", value, after / before, "below 1", after < before)
+    return Measurement("two runs side by side, a thread each", value, after / before, "below 1", after < before)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _train_on_command(commands: Connection, config: TrainConfig) -> None:
         commands.send("done")
 
 
-def cost_of_sweep(effort: Effort) -> Row:
+def cost_of_sweep(effort: Effort) -> Measurement:
     """Four runs by `sweep` in two processes, saved in a store, against the same runs by `train` in two processes."""
     configs = {("run", seed): replace(effort.recorded, seed=seed, epochs=5 * effort.epochs) for seed in range(4)}
 
@@ -121,15 +121,15 @@ def _train_in_turn(configs: Sequence[TrainConfig]) -> None:
         train_config(config, progress=False)
 
 
-def memory_of_a_run(effort: Effort) -> Row:
+def memory_of_a_run(effort: Effort) -> Measurement:
     """The peak memory of a run, minus the memory after all imports, in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as executor:
         megabytes = executor.submit(_megabytes_of_a_run, effort).result()
     name = "memory of a run, above the imports"
     if megabytes is None:
-        return Row(name, "skipped: this system does not report it", target="below 300 MB")
-    return Row(name, f"{megabytes:.0f} MB", target="below 300 MB", met=megabytes < 300)
+        return Measurement(name, "skipped: this system does not report it", target="below 300 MB")
+    return Measurement(name, f"{megabytes:.0f} MB", target="below 300 MB", met=megabytes < 300)
 
 
 def _megabytes_of_a_run(effort: Effort) -> float | None:

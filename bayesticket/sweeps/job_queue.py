@@ -1,4 +1,4 @@
-"""The schedule of a sweep: which job is trained when, and which is tried again after its process has died."""
+"""The queue of a sweep: which job is trained when, and which is tried again after its process has died."""
 
 import time
 from collections import deque
@@ -15,7 +15,7 @@ RETRY_BUSY_AFTER = 2.0
 """Seconds until a run that another process is training is tried again."""
 
 
-class Schedule:
+class JobQueue:
     """Submits jobs to a backend until every job has an outcome."""
 
     def __init__(self, jobs: Sequence[Job], backend: Backend, display: Display, alive_file: Path):

@@ -11,7 +11,7 @@ from bayesticket.errors import refuse
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.stopping import StopTraining
 
-Progress = Callable[[int, Mapping[str, float]], object]
+ProgressFunction = Callable[[int, Mapping[str, float]], object]
 """Called after every record with the epoch and what was recorded.
 
 To return True, or to raise `StopTraining`, stops the run. A KeyboardInterrupt stops as Ctrl-C does, and any other
@@ -36,8 +36,8 @@ def require_progress(progress: object) -> None:
 
 @contextmanager
 def reporting(
-    progress: bool | Progress | None, config: TrainConfig, epoch: int, requests: Requests
-) -> Iterator[Progress]:
+    progress: bool | ProgressFunction | None, config: TrainConfig, epoch: int, requests: Requests
+) -> Iterator[ProgressFunction]:
     """The function to call after every record; a bar on a terminal by default."""
     if callable(progress):
 
