@@ -1,7 +1,7 @@
 """Arguments of a command: one flag for each parameter, named alike, with the help that its documentation gives.
 
-argparse takes the arguments apart and prints the help. What is wrong with them is said as everywhere in the library:
-the field, what was given, what is accepted.
+argparse takes the arguments apart and prints the help. Errors are those of the whole library: the field, what was
+given, what is accepted.
 """
 
 import argparse
@@ -41,13 +41,13 @@ class Parameter:
 
 def parameters_of_function(function: Callable[..., object]) -> list[Parameter]:
     """The parameters of a function, with what the part "Args:" of its docstring says of each."""
-    said = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", _part_args(function), flags=re.MULTILINE))
+    meanings = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", _part_args(function), flags=re.MULTILINE))
     hints = get_type_hints(function)
     return [
         Parameter(
             one.name.rstrip("_"),
             hints[one.name],
-            " ".join(said.get(one.name, "").split()),
+            " ".join(meanings.get(one.name, "").split()),
             _shown(one.default),
             one.kind is inspect.Parameter.POSITIONAL_ONLY,
         )
@@ -57,10 +57,10 @@ def parameters_of_function(function: Callable[..., object]) -> list[Parameter]:
 
 def parameters_of_fields(kind: type, group: str = "options") -> list[Parameter]:
     """The fields of a dataclass as parameters, with what the docstring below each says; `import_` is `import`."""
-    said, hints, defaults = _documented(kind), get_type_hints(kind), kind()
+    meanings, hints, defaults = _documented(kind), get_type_hints(kind), kind()
     names = [field.name for field in fields(kind)]
     shown = {name: _shown(getattr(defaults, name)) for name in names}
-    return [Parameter(name.rstrip("_"), hints[name], said[name], shown[name], group=group) for name in names]
+    return [Parameter(name.rstrip("_"), hints[name], meanings[name], shown[name], group=group) for name in names]
 
 
 def call(function: Callable[..., T], name: str, arguments: Sequence[str]) -> T:
@@ -168,7 +168,7 @@ def _with_dashes(argument: str) -> str:
 
 
 def _shown(default: object) -> str:
-    """A default as the help shows it; nothing for what says nothing."""
+    """A default as the help shows it; nothing for defaults such as None and False."""
     if default is inspect.Parameter.empty or default is None or default is False or default == ():
         return ""
     return "" if isinstance(default, Recipe) and not default.parts else str(default)

@@ -124,9 +124,12 @@ class Measure(Spec, abc.ABC):
         return str(Column(snake_case(type(self).__name__), changed_fields(self, without=("half",))))
 
     def named(self, half: Half | None) -> str:
-        """The name of its curve on a part of the split; the training half goes without saying for most measures."""
-        said = None if half == "train" and self.halves == ("train",) else half
-        return str(replace(Column.parse(self.name), half=said))
+        """The name of its curve on a part of the split.
+
+        The name leaves out the training half for measures that are recorded there alone, unless told otherwise.
+        """
+        named_half = None if half == "train" and self.halves == ("train",) else half
+        return str(replace(Column.parse(self.name), half=named_half))
 
 
 @spec(kw_only=True)

@@ -33,7 +33,7 @@ class Column:
     entry: str = ""
     """The label of an entry of a vector, or its number."""
     half: Half | None = None
-    """The part of the split, where the name says it; other curves are of the training half."""
+    """The part of the split, where the name has it; other curves are of the training half."""
 
     def __post_init__(self):
         if (read := _parts(str(self))) != (self.measure, self.fields, self.entry, self.half):
@@ -54,7 +54,7 @@ class Column:
 
     @property
     def curve(self) -> str:
-        """The measure, and the part of the split where that is said: the name without fields and entry."""
+        """The measure, and the part of the split where the name has it: the name without fields and entry."""
         return str(replace(self, fields="", entry=""))
 
     @property

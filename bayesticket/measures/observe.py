@@ -18,7 +18,7 @@ from bayesticket.measures.taken import Taken
 from bayesticket.model import (
     HookedTransformer,
     NamedHook,
-    RowLayout,
+    TokenRows,
     choose_forward,
     full_forward,
     mounted,
@@ -171,14 +171,14 @@ def observe(
     *,
     edits: Iterable[NamedHook] = (),
     forward: Literal["fast", "full"] = "full",
-    layout: RowLayout | None = None,
+    rows: TokenRows | None = None,
     loss: Callable[[Tensor, Tensor], Float[Tensor, ""]] | None = None,
     step: OptimizerStep | None = None,
 ) -> Observed:
     """Mounts edits and the observer's hooks, runs the model on a batch, and takes the measures' values.
 
-    Measures read activations after all edits. A graph is kept only where some measure needs gradients. `layout` is the
-    query-only forward's, made anew where none is given; `step` is the optimiser step before, in training.
+    Measures read activations after all edits. A graph is kept only where some measure needs gradients. `rows` are those
+    of the query-only forward, found anew where none are given; `step` is the optimiser step before, in training.
 
     >>> from bayesticket.measures import Accuracy, Loss
     >>> from bayesticket.model import build_model
@@ -190,7 +190,7 @@ def observe(
     """
     edits = list(edits)
     with mounted(model, [*edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
-        logits = run_forward(forward, model, batch, layout)
+        logits = run_forward(forward, model, batch, rows)
         task = (loss or CrossEntropy())(logits, batch.targets)
         activations, gradients = dict(observer.activations), observer.gradients(task)
         edited = tuple(name for name, _ in edits)
@@ -198,8 +198,8 @@ def observe(
     return Observed(logits, task, activations, gradients, values)
 
 
-_SAID: set[str] = set()
-"""Why `measure` has used the full forward: each reason is said once, since it may be called in a loop."""
+_WARNED: set[str] = set()
+"""Why `measure` has used the full forward: each reason is logged once, since `measure` may be called in a loop."""
 
 
 def measure(
@@ -225,7 +225,7 @@ def measure(
     """
     observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
     names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
-    chosen = choose_forward(forward, model, names, reasons, said=_SAID)
+    chosen = choose_forward(forward, model, names, reasons, warned=_WARNED)
     return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
 
 
@@ -266,9 +266,9 @@ def run_forward(
     forward: Literal["fast", "full"],
     model: HookedTransformer,
     batch: Examples,
-    layout: RowLayout | None = None,
+    rows: TokenRows | None = None,
 ) -> Float[Tensor, "n d_vocab_out"]:
     """The logits at the last position, by the chosen forward."""
     if forward == "full":
         return full_forward(model, batch.tokens)
-    return query_forward(model, layout or RowLayout(batch.tokens, model.cfg.n_heads))
+    return query_forward(model, rows or TokenRows(batch.tokens, model.cfg.n_heads))

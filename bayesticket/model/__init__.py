@@ -12,7 +12,7 @@ from bayesticket.model.describe import describe_model, load_parameters, rebuild_
 from bayesticket.model.forward import (
     FAST_HOOKS,
     FORWARDS,
-    RowLayout,
+    TokenRows,
     choose_forward,
     full_forward,
     query_forward,
@@ -63,7 +63,7 @@ __all__ = [
     "HookPoint",
     "HookedTransformer",
     "NamedHook",
-    "RowLayout",
+    "TokenRows",
     "attention_scale",
     "build",
     "build_model",

@@ -47,7 +47,7 @@ FORWARDS = ("auto", "fast", "full")
 log = logging.getLogger("bayesticket")
 
 
-class RowLayout:
+class TokenRows:
     """The distinct (position, token) rows of a batch of tokens, and the indices to sum over them quickly.
 
     `index[n, t]` is the row of token t in sequence n. Positions that hold one token throughout the batch (operators,
@@ -84,7 +84,9 @@ class RowLayout:
         self.query_rows, self.query = torch.unique(index[:, -1], return_inverse=True)
         self.score_index = self.query[:, None] * self.n_rows + index
 
-    def __len__(self) -> int:
+    @property
+    def n_sequences(self) -> int:
+        """The number of sequences in the batch."""
         return len(self.index)
 
 
@@ -95,92 +97,92 @@ class _MixRows(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+    def forward(ctx, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
         ctx.save_for_backward(table, weights)
-        ctx.layout = layout
+        ctx.rows = rows
         heads, _, width = table.shape
         mixed = F.embedding_bag(
-            layout.bags, table.reshape(-1, width), per_sample_weights=_varying(weights, layout), mode="sum"
-        ).view(len(layout), heads, width)
-        if len(layout.constant_rows):
-            constant = weights[..., layout.constant_positions]
-            mixed += torch.einsum("nhc,hcd->nhd", constant, table[:, layout.constant_rows])
+            rows.bags, table.reshape(-1, width), per_sample_weights=_varying(weights, rows), mode="sum"
+        ).view(rows.n_sequences, heads, width)
+        if len(rows.constant_rows):
+            constant = weights[..., rows.constant_positions]
+            mixed += torch.einsum("nhc,hcd->nhd", constant, table[:, rows.constant_rows])
         return mixed
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):  # type: ignore[override]
         table, weights = ctx.saved_tensors
-        layout: RowLayout = ctx.layout
+        rows: TokenRows = ctx.rows
         gradient = gradient.contiguous()
-        d_table = _table_gradient(gradient, table, weights, layout) if ctx.needs_input_grad[0] else None
-        d_weights = _weights_gradient(gradient, table, weights, layout) if ctx.needs_input_grad[1] else None
+        d_table = _table_gradient(gradient, table, weights, rows) if ctx.needs_input_grad[0] else None
+        d_weights = _weights_gradient(gradient, table, weights, rows) if ctx.needs_input_grad[1] else None
         return d_table, d_weights, None
 
 
-def _varying(weights: Tensor, layout: RowLayout) -> Tensor:
-    if layout.varying_positions is not None:
-        weights = weights.index_select(-1, layout.varying_positions)
+def _varying(weights: Tensor, rows: TokenRows) -> Tensor:
+    if rows.varying_positions is not None:
+        weights = weights.index_select(-1, rows.varying_positions)
     return weights.flatten(0, 1)
 
 
-def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
     d_table = F.embedding_bag(
-        layout.members,
+        rows.members,
         gradient.flatten(0, 1),
-        offsets=layout.starts,
-        per_sample_weights=_varying(weights, layout).flatten()[layout.order],
+        offsets=rows.starts,
+        per_sample_weights=_varying(weights, rows).flatten()[rows.order],
         mode="sum",
     ).view_as(table)
-    if len(layout.constant_rows):
-        constant = weights[..., layout.constant_positions]
-        d_table[:, layout.constant_rows] += torch.einsum("nhc,nhd->hcd", constant, gradient)
+    if len(rows.constant_rows):
+        constant = weights[..., rows.constant_positions]
+        d_table[:, rows.constant_rows] += torch.einsum("nhc,nhd->hcd", constant, gradient)
     return d_table
 
 
-def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, layout: RowLayout) -> Tensor:
+def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
     with torch.enable_grad():  # the backward of embedding_bag for its weights is fast, and reached only by autograd
-        varying = _varying(weights.detach(), layout).requires_grad_()
-        bag = F.embedding_bag(layout.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
+        varying = _varying(weights.detach(), rows).requires_grad_()
+        bag = F.embedding_bag(rows.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
         (d_varying,) = torch.autograd.grad(bag, varying, gradient.flatten(0, 1))
     d_varying = d_varying.view(*weights.shape[:2], -1)
-    if layout.varying_positions is None:
+    if rows.varying_positions is None:
         return d_varying
     d_weights = torch.empty_like(weights)
-    d_weights[..., layout.varying_positions] = d_varying
-    d_weights[..., layout.constant_positions] = torch.einsum("nhd,hcd->nhc", gradient, table[:, layout.constant_rows])
+    d_weights[..., rows.varying_positions] = d_varying
+    d_weights[..., rows.constant_positions] = torch.einsum("nhd,hcd->nhc", gradient, table[:, rows.constant_rows])
     return d_weights
 
 
-def query_forward(model: HookedTransformer, layout: RowLayout) -> Float[Tensor, "n d_vocab_out"]:
+def query_forward(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "n d_vocab_out"]:
     """The logits at the last position of every sequence, equal to `model(tokens)[:, -1]`.
 
     It is a pure function of the model's parameters and mounted hooks and does not branch on values. It can be
     differentiated once; second derivatives need the full forward.
     """
     block, attention, hook = model.blocks[0], model.blocks[0].attn, model.hook_dict
-    stream = model.embed.W_E[layout.tokens] + model.pos_embed.W_pos[layout.positions]
+    stream = model.embed.W_E[rows.tokens] + model.pos_embed.W_pos[rows.positions]
     stream_in = block.ln1(stream[None])[0]
 
-    query = torch.einsum("rd,hde->hre", stream_in[layout.query_rows], attention.W_Q) + attention.b_Q[:, None]
+    query = torch.einsum("rd,hde->hre", stream_in[rows.query_rows], attention.W_Q) + attention.b_Q[:, None]
     key = torch.einsum("rd,hde->hre", stream_in, attention.W_K) + attention.b_K[:, None]
     value = torch.einsum("rd,hde->hre", stream_in, attention.W_V) + attention.b_V[:, None]
 
     table = (query @ key.mT / attention.attn_scale).flatten(1)
-    scores = table.index_select(1, layout.score_index.flatten()).view(model.cfg.n_heads, *layout.score_index.shape)
+    scores = table.index_select(1, rows.score_index.flatten()).view(model.cfg.n_heads, *rows.score_index.shape)
     scores = scores.transpose(0, 1).unsqueeze(2)
     scores = hook[SCORES](scores)
     pattern = hook[PATTERN](scores.softmax(-1)).squeeze(2)
 
     if model.cfg.n_heads == 1 and not has_hooks(hook[Z]):
         # W_O commutes with the mixing of rows, and is applied first because there are fewer rows than sequences.
-        attention_out = _MixRows.apply(value @ attention.W_O, pattern, layout) + attention.b_O
+        attention_out = _MixRows.apply(value @ attention.W_O, pattern, rows) + attention.b_O
     else:
-        z = hook[Z](_MixRows.apply(value, pattern, layout)[:, None])
+        z = hook[Z](_MixRows.apply(value, pattern, rows)[:, None])
         attention_out = F.linear(z.flatten(2), attention.W_O.flatten(0, 1).T, attention.b_O)
 
     attention_out = hook[ATTENTION_OUT](attention_out)
-    stream_at_query = stream[layout.query_rows].index_select(0, layout.query).unsqueeze(1)
+    stream_at_query = stream[rows.query_rows].index_select(0, rows.query).unsqueeze(1)
     middle = hook[MIDDLE](stream_at_query + attention_out)
     hidden = hook[MLP_PRE](_affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in))
     hidden = hook[MLP_POST](block.mlp.act_fn(hidden))
@@ -222,11 +224,11 @@ def choose_forward(
     names: Iterable[str] = (),
     reasons: Iterable[str | None] = (),
     *,
-    said: set[str] | None = None,
+    warned: set[str] | None = None,
 ) -> Literal["fast", "full"]:
     """Chooses a forward; logs a warning with the reason if "auto" has to use the full one.
 
-    A reason that is among those `said` before is not said again; a new one is added to them.
+    `warned` holds the reasons that a warning has been logged for; they are logged once, and a new one is added.
     """
     require_choice("forward", forward, FORWARDS)
     if forward == "full":
@@ -236,8 +238,8 @@ def choose_forward(
         return "fast"
     if forward == "fast":
         raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
-    if said is None or reason not in said:
+    if warned is None or reason not in warned:
         log.warning("using the full forward, because %s", reason)
-    if said is not None:
-        said.add(reason)
+    if warned is not None:
+        warned.add(reason)
     return "full"

@@ -23,7 +23,7 @@ from bayesticket.measures import (
     run_forward,
     suited_to,
 )
-from bayesticket.model import RowLayout, choose_forward, mounted
+from bayesticket.model import TokenRows, choose_forward, mounted
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.header import Status
@@ -55,7 +55,7 @@ class _Half:
     batch: Examples
     live: Live
     observer: Observer
-    layout: RowLayout | None = None
+    rows: TokenRows | None = None
 
 
 class Training:
@@ -88,7 +88,7 @@ class Training:
         self.records: list[Record] = []
         self.last_step: OptimizerStep | None = None
         for half in (self.train, self.test):
-            half.layout, half.live.epoch = self._layout(half.batch), 0
+            half.rows, half.live.epoch = self._rows(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
@@ -134,26 +134,26 @@ class Training:
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
             values = self._observe(self.test) if due else {}
-            values |= self._step(None, self.train.layout, record=due)
+            values |= self._step(None, self.train.rows, record=due)
             if due:
                 self._keep(values)
         else:
             if due:
                 self.record()
             for index in self._batches(config.batch_size):
-                self._step(index, self._layout(self.train.batch, index))
+                self._step(index, self._rows(self.train.batch, index))
         self.epoch += 1
 
     def _set_epoch(self) -> None:
         self.train.live.epoch = self.test.live.epoch = self.epoch
 
-    def _step(self, index: Tensor | None, layout: RowLayout | None, *, record: bool = False) -> Record:
+    def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool = False) -> Record:
         """One optimiser step on the selected examples, and the training half's record where one is due."""
         live, observer = self.train.live, self.train.observer
         batch = self.train.batch if index is None else self.train.batch.select(index)
         live.select(index)
         with live, mounted(self.model, observer.hooks) if record else nullcontext():
-            logits = run_forward(self.forward, self.model, batch, layout)
+            logits = run_forward(self.forward, self.model, batch, rows)
             loss = self.config.loss(logits, batch.targets)
             terms = {"task": loss, **live.penalties()}
             total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
@@ -220,7 +220,7 @@ class Training:
             half.observer,
             edits=half.live.edits,
             forward=self.forward,
-            layout=half.layout,
+            rows=half.rows,
             loss=loss,
             step=self.last_step,
         )
@@ -261,10 +261,10 @@ class Training:
 
     # Data
 
-    def _layout(self, batch: Examples, index: Tensor | None = None) -> RowLayout | None:
+    def _rows(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
         if self.forward == "full":
             return None
-        return RowLayout(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
+        return TokenRows(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
 
     def _batches(self, size: int) -> Iterator[Tensor]:
         generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
@@ -278,7 +278,7 @@ class Training:
         redrawn = self.config.task.redraw(self.first_draw, seed=seed)
         self.train.batch = self.config.task.require_fitting(redrawn, "redraw")
         self.train.live.context.replace(self.train.batch)
-        self.train.layout = self._layout(self.train.batch)
+        self.train.rows = self._rows(self.train.batch)
 
     # Results
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import bayesticket as bt
-from bayesticket.model import RowLayout, mounted, query_forward
+from bayesticket.model import TokenRows, mounted, query_forward
 
 few = settings(max_examples=25, deadline=None)
 TASK = bt.ModularAddition(p=7)
@@ -612,14 +612,14 @@ def run_plain(model, target, weight):
 
 def test_the_pattern_that_hooks_replace_is_the_one_the_model_uses():
     model = bt.build_model(TASK, d_model=8, d_mlp=16)
-    layout = RowLayout(TRAIN.tokens, 1)
+    rows = TokenRows(TRAIN.tokens, 1)
     first = torch.zeros(5)
     first[0] = 1
     edits = bt.FrozenAttention(first).hooks(TRAIN)
     with torch.no_grad():
-        plain, fast = model(TRAIN.tokens)[:, -1], query_forward(model, layout)
+        plain, fast = model(TRAIN.tokens)[:, -1], query_forward(model, rows)
         with mounted(model, edits):
-            edited, fast_edited = model(TRAIN.tokens)[:, -1], query_forward(model, layout)
+            edited, fast_edited = model(TRAIN.tokens)[:, -1], query_forward(model, rows)
     torch.testing.assert_close(plain, fast)
     torch.testing.assert_close(edited, fast_edited)
     assert (plain - edited).abs().max() > 0.01
@@ -631,7 +631,7 @@ def test_the_pattern_that_priors_read_is_attached_to_the_parameters(forward):
     model = bt.build_model(TASK, d_model=8, d_mlp=16)
     with bt.KLPrior(strength=1.0).attach(model, TRAIN) as live:
         if forward == "fast":
-            query_forward(model, RowLayout(TRAIN.tokens, 1))
+            query_forward(model, TokenRows(TRAIN.tokens, 1))
         else:
             model(TRAIN.tokens)
         found = gradients_of(model, live.penalty())

@@ -22,7 +22,7 @@ from bayesticket.measures import (
     attention_of,
     observe,
 )
-from bayesticket.model import RowLayout
+from bayesticket.model import TokenRows
 
 SMALL = bt.Architecture(d_model=8, d_mlp=8, n_heads=2)
 EVERY = [
@@ -163,17 +163,17 @@ def test_an_observation_has_the_logits_the_loss_and_what_was_read():
     assert set(seen.gradients) == {"blocks.0.attn.hook_attn_scores"}
 
 
-def test_the_layout_and_the_step_of_training_are_passed_on():
+def test_the_rows_and_the_step_of_training_are_passed_on():
     model, batch = model_of(ADDITION), ADDITION.split().train
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     step = OptimizerStep(before, before, bt.SGD(lr=0.1, weight_decay=1.0), 0.1, 1.0)
     observer = Observer(model, [Contraction()], batch)
-    layout = RowLayout(batch.tokens, model.cfg.n_heads)
-    seen = observe(model, batch, observer, forward="fast", layout=layout, step=step)
+    rows = TokenRows(batch.tokens, model.cfg.n_heads)
+    seen = observe(model, batch, observer, forward="fast", rows=rows, step=step)
     assert seen.values["contraction"][:2].tolist() == [0.0, 0.1]
     assert torch.equal(seen.logits, observe(model, batch, observer, forward="fast").logits)
-    other = RowLayout(batch.tokens[:3], model.cfg.n_heads)
-    assert len(observe(model, batch.select(slice(0, 3)), observer, forward="fast", layout=other).logits) == 3
+    other = TokenRows(batch.tokens[:3], model.cfg.n_heads)
+    assert len(observe(model, batch.select(slice(0, 3)), observer, forward="fast", rows=other).logits) == 3
 
 
 def test_a_graph_is_kept_only_for_measures_that_need_gradients():

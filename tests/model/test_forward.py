@@ -12,7 +12,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import bayesticket as bt
 from bayesticket.errors import BayesticketError
-from bayesticket.model import FAST_HOOKS, RowLayout, choose_forward, full_forward, mounted, query_forward, why_full
+from bayesticket.model import FAST_HOOKS, TokenRows, choose_forward, full_forward, mounted, query_forward, why_full
 
 
 def small_model(task, **options):
@@ -36,7 +36,7 @@ def full(model, batch):
 
 
 def fast(model, batch):
-    return query_forward(model, RowLayout(batch.tokens, model.cfg.n_heads))
+    return query_forward(model, TokenRows(batch.tokens, model.cfg.n_heads))
 
 
 def assert_agree(model, batch, intervention, tolerance):

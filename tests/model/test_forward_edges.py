@@ -6,7 +6,7 @@ import torch
 import bayesticket as bt
 from bayesticket.model import (
     FAST_HOOKS,
-    RowLayout,
+    TokenRows,
     choose_forward,
     full_forward,
     mounted,
@@ -52,7 +52,7 @@ def gradients(model, logits):
 @pytest.mark.parametrize("n_heads", [1, 2, 4])
 def test_the_forwards_agree_on_any_batch(tokens, n_heads):
     model = a_model(n_heads)
-    slow, quick = full_forward(model, tokens), query_forward(model, RowLayout(tokens, n_heads))
+    slow, quick = full_forward(model, tokens), query_forward(model, TokenRows(tokens, n_heads))
     torch.testing.assert_close(quick, slow, rtol=1e-10, atol=1e-10)
     for found, expected in zip(gradients(model, quick), gradients(model, slow), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
@@ -70,7 +70,7 @@ def test_the_forwards_agree_where_a_part_is_frozen(tokens, frozen):
     ]
     for parameter in free:
         parameter.requires_grad_(True)
-    slow, quick = full_forward(model, tokens), query_forward(model, RowLayout(tokens, 2))
+    slow, quick = full_forward(model, tokens), query_forward(model, TokenRows(tokens, 2))
     for found, expected in zip(
         torch.autograd.grad(quick.square().sum(), free),
         torch.autograd.grad(slow.square().sum(), free),
@@ -81,28 +81,28 @@ def test_the_forwards_agree_where_a_part_is_frozen(tokens, frozen):
 
 @batches
 def test_rows_are_the_distinct_tokens_of_each_position(tokens):
-    layout = RowLayout(tokens, 2)
-    assert len(layout) == len(tokens)
-    assert layout.n_rows == len({(t, int(token)) for row in tokens for t, token in enumerate(row)})
-    assert torch.equal(layout.tokens[layout.index], tokens)
-    assert torch.equal(layout.positions[layout.index], torch.arange(tokens.shape[1]).expand_as(tokens))
+    rows = TokenRows(tokens, 2)
+    assert rows.n_sequences == len(tokens)
+    assert rows.n_rows == len({(t, int(token)) for row in tokens for t, token in enumerate(row)})
+    assert torch.equal(rows.tokens[rows.index], tokens)
+    assert torch.equal(rows.positions[rows.index], torch.arange(tokens.shape[1]).expand_as(tokens))
     # A constant position holds one token throughout; the others do not, but one is kept for the bags.
-    constant = layout.constant_positions.tolist()
+    constant = rows.constant_positions.tolist()
     assert all(len(tokens[:, t].unique()) == 1 for t in constant)
-    assert torch.equal(layout.constant_rows, layout.index[0, constant])
+    assert torch.equal(rows.constant_rows, rows.index[0, constant])
     left = [t for t in range(tokens.shape[1]) if t not in constant]
     assert left == [0] or all(len(tokens[:, t].unique()) > 1 for t in left)
-    assert layout.bags.shape == (2 * len(tokens), len(left))
+    assert rows.bags.shape == (2 * len(tokens), len(left))
     # As many queries as there are tokens at the last position.
-    assert len(layout.query_rows) == len(tokens[:, -1].unique())
-    assert torch.equal(layout.query_rows[layout.query], layout.index[:, -1])
+    assert len(rows.query_rows) == len(tokens[:, -1].unique())
+    assert torch.equal(rows.query_rows[rows.query], rows.index[:, -1])
 
 
 def test_a_batch_is_its_sequences_one_by_one():
     model = a_model()
-    whole = query_forward(model, RowLayout(TOKENS, 2))
+    whole = query_forward(model, TokenRows(TOKENS, 2))
     for index in (0, 5, len(TOKENS) - 1):
-        alone = query_forward(model, RowLayout(TOKENS[index : index + 1], 2))
+        alone = query_forward(model, TokenRows(TOKENS[index : index + 1], 2))
         torch.testing.assert_close(alone[0], whole[index], rtol=1e-10, atol=1e-10)
 
 
@@ -113,7 +113,7 @@ def test_hooks_see_a_query_axis_of_length_one():
         shapes[hook.name] = tuple(tensor.shape)
 
     with mounted(model, [(name, keep) for name in FAST_HOOKS]):
-        query_forward(model, RowLayout(TOKENS, 2))
+        query_forward(model, TokenRows(TOKENS, 2))
     n, names = len(TOKENS), ("hook_attn_scores", "hook_pattern")
     assert set(shapes) == set(FAST_HOOKS)
     for name, shape in shapes.items():
@@ -186,7 +186,7 @@ def test_a_hook_of_the_users_on_a_point_that_the_fast_forward_lacks_is_a_reason(
 def test_a_gradient_without_memory_of_its_own_is_used_as_any_other(tokens):
     # The gradient of a sum is a single one, expanded: all its strides are zero.
     model, found = a_model(), []
-    for forward in (lambda: full_forward(model, tokens), lambda: query_forward(model, RowLayout(tokens, 2))):
+    for forward in (lambda: full_forward(model, tokens), lambda: query_forward(model, TokenRows(tokens, 2))):
         kept = {}
         with mounted(model, [("blocks.0.attn.hook_z", lambda z, hook, kept=kept: kept.update(z=z))]):
             forward()
