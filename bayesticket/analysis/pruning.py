@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.errors import refuse, require_choice, require_number
-from bayesticket.model import is_matrix, parameter_kind
+from bayesticket.model import is_matrix, is_position_embedding, parameter_kind
 
 Scope = Literal["global", "matrix"]
 """Whether the weights of all matrices are ranked together, or those of each matrix separately."""
@@ -25,7 +25,7 @@ def named_matrices(parameters: Iterable[str], matrices: Iterable[str] | None = N
     """
     known = [name for name in parameters if is_matrix(name)]
     if matrices is None:
-        return [name for name in known if parameter_kind(name) != "W_pos"]
+        return [name for name in known if not is_position_embedding(name)]
     if isinstance(matrices, str) or not isinstance(matrices, Iterable) or not (chosen := list(matrices)):
         raise refuse("matrices", matrices, 'names of matrices, such as ["W_Q", "W_K"], or None')
     accepted = list(dict.fromkeys([*map(parameter_kind, known), *known]))

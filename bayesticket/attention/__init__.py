@@ -1,6 +1,6 @@
 """Attention: the sites where it is read or changed, and the targets that it is compared with or drawn to."""
 
-from bayesticket.attention.sites import AttentionSite, require_places
+from bayesticket.attention.sites import AttentionSite, place_label, require_places
 from bayesticket.attention.targets import HoldsModel, Permuted, Target, as_target, require_visible, resolve
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Permuted",
     "Target",
     "as_target",
+    "place_label",
     "require_places",
     "require_visible",
     "resolve",

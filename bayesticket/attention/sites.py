@@ -1,5 +1,6 @@
 """Attention sites: the layers, heads and query whose attention an intervention changes or a measure reads."""
 
+import itertools
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -59,15 +60,15 @@ class AttentionSite:
         ['H0', 'H1', 'H2', 'H3']
         """
         names_layer = self.layer == "each" or (self.layer == 0 and model.cfg.n_layers > 1)
+        names_head = self.head == "each"
         if "each" not in (self.layer, self.head):
-            return {f"L{self.layer}" if names_layer else "": self}
+            return {place_label(self.layer if names_layer else None, None): self}
         layers = list(range(model.cfg.n_layers)) if self.layer == "each" else [self.layer]
-        heads = list(range(model.cfg.n_heads)) if self.head == "each" else [self.head]
+        heads = list(range(model.cfg.n_heads)) if names_head else [self.head]
         places: dict[str, Site] = {}
-        for layer in layers:
-            for head in heads:
-                label = (f"L{layer}" if names_layer else "") + (f"H{head}" if self.head == "each" else "")
-                places[label] = replace(self, layer=layer, head=head)
+        for layer, head in itertools.product(layers, heads):
+            label = place_label(layer if names_layer else None, head if names_head else None)
+            places[label] = replace(self, layer=layer, head=head)
         return places
 
     def rows(self, pattern: Float[Tensor, "n H query key"]) -> Float[Tensor, "n heads key"]:
@@ -101,6 +102,15 @@ class AttentionSite:
             require_layer(model, layer, f"{type(self).__name__}.layer")
         for head in self.heads or ():
             require_head(model, head, f"{type(self).__name__}.head")
+
+
+def place_label(layer: object, head: object) -> str:
+    """How a layer, a head, or a head of a layer is called; None for what the label leaves out.
+
+    >>> place_label(1, None), place_label(None, 0), place_label(1, 0)
+    ('L1', 'H0', 'L1H0')
+    """
+    return ("" if layer is None else f"L{layer}") + ("" if head is None else f"H{head}")
 
 
 _NUMBERS = "numbers, such as (0, 1)"

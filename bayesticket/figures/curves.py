@@ -1,6 +1,5 @@
 """Curves against epochs, in panels above one epoch axis."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -87,8 +86,9 @@ def places_of(names: Iterable[str], measure: str) -> dict[str, str]:
     columns = sorted((Column.parse(name) for name in names if name.startswith(measure)), key=lambda each: each.order)
     found: dict[str, str] = {}
     for column in columns:
-        if column.curve == measure and column.fields in ("", "layer=each") and re.fullmatch(r"(L\d+)?", column.entry):
-            found[column.entry.replace("L", "layer ")] = str(column)
+        is_default = column.curve == measure and column.fields in ("", "layer=each")
+        if is_default and not column.quantity and "head" not in column.place:
+            found[f"layer {column.place['layer']}" if column.place else ""] = str(column)
     return found
 
 

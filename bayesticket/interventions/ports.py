@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_choice
 from bayesticket.interventions.context import Context
-from bayesticket.model import NamedHook
+from bayesticket.model import NamedHook, mlp_post_name
 
 if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
@@ -45,7 +45,7 @@ def names_read_by(part: "Intervention") -> tuple[str, ...]:
     """The hook points that a penalty reads; raises unless they are names."""
     names = part.reads()
     if isinstance(names, str) or not isinstance(names, Iterable) or any(not isinstance(name, str) for name in names):
-        raise refuse(f"{type(part).__name__}.reads", names, "a tuple of names, such as ('blocks.0.mlp.hook_post',)")
+        raise refuse(f"{type(part).__name__}.reads", names, f"a tuple of names, such as {(mlp_post_name(0),)!r}")
     return tuple(names)
 
 

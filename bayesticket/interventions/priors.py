@@ -149,10 +149,9 @@ class QKPenalty(Intervention):
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The squared norms, times the strength."""
-        matrices = [
-            context.parameters[name] for name in routing_parameters(context.parameters, self.layer, ("W_Q", "W_K"))
-        ]
-        return context.value(self.strength, "QKPenalty.strength") * squared_norm(matrices)
+        names = routing_parameters(context.parameters, self.layer, biases=False)
+        norm = squared_norm(context.parameters[name] for name in names)
+        return context.value(self.strength, "QKPenalty.strength") * norm
 
     def check(self, context: Context) -> None:
         """Raises unless the model has the layers."""

@@ -63,16 +63,24 @@ class Column:
         return _PLACE.sub("", self.entry)
 
     @property
+    def place(self) -> dict[str, int]:
+        """The layer and the head that the entry names.
+
+        >>> Column.parse("attention_entropy[layer=each,head=each][L1H0]").place, Column.parse("mlp_norm").place
+        ({'layer': 1, 'head': 0}, {})
+        """
+        found = _PLACE.match(self.entry)
+        return {name: int(at) for name, at in found.groupdict().items() if at is not None} if found else {}
+
+    @property
     def setting(self) -> str:
         """The fields, with the layer and head that the entry names in place of "each".
 
         >>> Column.parse("explaining_away[examples=None,head=each][H1.measured]").setting
         'examples=None,head=1'
         """
-        found = _PLACE.match(self.entry)
-        place = {} if found is None else found.groupdict()
         kept = re.sub(r"(^|,)(layer|head)=each(?=,|$)", "", self.fields).removeprefix(",")
-        return ",".join([*([kept] if kept else []), *(f"{name}={at}" for name, at in place.items() if at is not None)])
+        return ",".join([*([kept] if kept else []), *(f"{name}={at}" for name, at in self.place.items())])
 
     @property
     def order(self) -> tuple[tuple[str | int, ...], ...]:
@@ -86,7 +94,7 @@ class Column:
 
 
 _PLACE = re.compile(r"^(?=[LH])(?:L(?P<layer>\d+))?(?:H(?P<head>\d+))?(?:\.|$)")
-"""The layer and head at the beginning of an entry."""
+"""The layer and head at the beginning of an entry, as `attention.place_label` writes them."""
 
 
 def _parts(name: str) -> tuple[str, str, str, Half | None]:

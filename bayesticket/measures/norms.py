@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket import theory
-from bayesticket.attention import AttentionSite
+from bayesticket.attention import AttentionSite, place_label
 from bayesticket.errors import refuse_case, require_number
 from bayesticket.measures.base import Measure, Observation
 from bayesticket.model import HookedTransformer, is_mlp
@@ -101,7 +101,7 @@ class InteractionNorm(AttentionSite, Measure):
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """The heads that the entries are the norms of."""
         heads = range(model.cfg.n_heads) if self.heads is None else self.heads
-        return tuple(f"L{layer}H{head}" for layer in self.layers for head in heads)
+        return tuple(place_label(layer, head) for layer in self.layers for head in heads)
 
     def value(self, seen: Observation) -> Float[Tensor, "places"]:
         """The norms."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.measures.base import Measure, Observation
 from bayesticket.measures.columns import Column, Half
-from bayesticket.model import HookedTransformer
+from bayesticket.model import HookedTransformer, pattern_name
 from bayesticket.tasks import Examples
 
 
@@ -118,7 +118,7 @@ def _names(measure: Measure, method: str, model: HookedTransformer) -> tuple[str
     """The hook points that a measure declares by a method; raises unless these are names."""
     names = getattr(measure, method)(model)
     if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(n, str) for n in names):
-        example = names if isinstance(names, str) else "blocks.0.attn.hook_pattern"
+        example = names if isinstance(names, str) else pattern_name(0)
         raise refuse(f"{type(measure).__name__}.{method}", names, f"a tuple of hook points, such as ({example!r},)")
     return tuple(names)
 

@@ -87,6 +87,16 @@ def parameter_kind(name: str) -> str:
     return name.rsplit(".", 1)[-1].removeprefix("_")
 
 
+def layer_of(name: str) -> int | None:
+    """The layer that a parameter belongs to; None for the embeddings, the unembedding and the last normalisation.
+
+    >>> layer_of("blocks.1.attn.W_Q"), layer_of("embed.W_E")
+    (1, None)
+    """
+    module, _, rest = name.partition(".")
+    return int(rest.partition(".")[0]) if module == "blocks" else None
+
+
 def is_bias(name: str) -> bool:
     """Whether a parameter is a bias."""
     return parameter_kind(name).startswith("b")
@@ -102,6 +112,11 @@ def is_mlp(name: str) -> bool:
     return ".mlp." in name
 
 
+def is_position_embedding(name: str) -> bool:
+    """Whether a parameter is the matrix of learned positions."""
+    return parameter_kind(name) == "W_pos"
+
+
 def is_routing(name: str) -> bool:
     """Whether a parameter is a W_Q or a W_K, which determine the attention."""
     return parameter_kind(name) in ("W_Q", "W_K")
@@ -113,11 +128,9 @@ def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return parameter.ndim >= 2 and not is_bias(name) and "embed" not in name
 
 
-def routing_parameters(
-    parameters: Iterable[str], layers: int | Sequence[int], kinds: Iterable[str] = ("W_Q", "b_Q", "W_K", "b_K")
-) -> list[str]:
-    """Full names of the parameters that determine the attention of some layers."""
-    known, kinds = set(parameters), tuple(kinds)
+def routing_parameters(parameters: Iterable[str], layers: int | Sequence[int], *, biases: bool = True) -> list[str]:
+    """Full names of the parameters that determine the attention of some layers, by default with the biases."""
+    known, kinds = set(parameters), ("W_Q", "b_Q", "W_K", "b_K") if biases else ("W_Q", "W_K")
     names = []
     for layer in (layers,) if isinstance(layers, int) else layers:
         for kind in kinds:

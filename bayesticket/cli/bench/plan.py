@@ -20,8 +20,10 @@ from bayesticket.cli.bench.table import Measurement, format_table
 from bayesticket.cli.bench.timing import FULL, QUICK, Effort
 from bayesticket.cli.bench.whole_runs import cost_of_sweep, memory_of_a_run, side_by_side
 from bayesticket.interventions import KLPrior, NormMatch, TicketMask
+from bayesticket.model import build_model, is_matrix, is_mlp
 from bayesticket.runs import keep_freed_memory
 from bayesticket.seeding import seeded_generator
+from bayesticket.tasks import ModularAddition
 from bayesticket.threads import torch_threads
 
 
@@ -47,11 +49,12 @@ def bench(effort: Effort) -> list[Measurement]:
 
 def plan(effort: Effort) -> list[Callable[[], Measurement]]:
     """What to measure, in the order of the table."""
-    pruned = {
-        f"blocks.0.mlp.{name}": torch.rand(shape, generator=seeded_generator(0, name)) < 0.5
-        for name, shape in (("W_in", (64, 256)), ("W_out", (256, 64)))
+    masks = {
+        name: torch.rand(parameter.shape, generator=seeded_generator(0, name)) < 0.5
+        for name, parameter in build_model(ModularAddition(p=effort.p)).named_parameters()
+        if is_mlp(name) and is_matrix(name)
     }
-    interventions = (KLPrior(strength=1.0), NormMatch(radius=30.0), TicketMask(masks=pruned))
+    interventions = (KLPrior(strength=1.0), NormMatch(radius=30.0), TicketMask(masks))
     return [
         functools.partial(against_plain_loop, effort),
         functools.partial(against_products, effort),

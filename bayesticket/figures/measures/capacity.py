@@ -18,26 +18,28 @@ from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION, Panel
 from bayesticket.measures import Column
+from bayesticket.model import layer_of, parameter_kind
 from bayesticket.runs import Run
 
-_MATRICES = {
+_MATRICES: dict[str, tuple[str, str]] = {
     "W_E": (ORANGE, "solid"), "W_pos": (ORANGE, "dash"), "W_U": (ORANGE, "dot"),
     "W_Q": (GREEN, "solid"), "W_K": (GREEN, "dash"), "W_V": (GREEN, "dot"), "W_O": (GREEN, "dashdot"),
     "W_in": (BLUE, "solid"), "W_out": (BLUE, "dash"),
 }  # fmt: skip
+"""The colour and the dash of each matrix."""
 
 
 def _weight_norms(run: Run) -> list[Curve]:
     """The norms of the matrices, in the order of `_MATRICES`; named with the layer's number if there are several."""
     columns = [item for entries in entries_of(run, "weight_norms").values() for item in entries.items()]
-    layers = {entry.split(".")[1] for entry, _ in columns if entry.startswith("blocks.")}
-    curves = []
+    layers = {layer_of(entry) for entry, _ in columns} - {None}
+    curves: dict[str, list[Curve]] = {matrix: [] for matrix in _MATRICES}
     for entry, column in columns:
-        name, layer = entry.rsplit(".", 1)[-1], entry.split(".")[1]
-        if name in _MATRICES:
-            shown = f"{layer}.{name}" if len(layers) > 1 and layer in layers else name
-            curves.append(Curve(column, shown, *_MATRICES[name], 1.6))
-    return sorted(curves, key=lambda curve: list(_MATRICES).index(curve.name.rsplit(".", 1)[-1]))
+        matrix, layer = parameter_kind(entry), layer_of(entry)
+        if matrix in _MATRICES:
+            name = f"{layer}.{matrix}" if len(layers) > 1 and layer is not None else matrix
+            curves[matrix].append(Curve(column, name, *_MATRICES[matrix], 1.6))
+    return [curve for matrix in _MATRICES for curve in curves[matrix]]
 
 
 def _rows(run: Run) -> list[Row]:
