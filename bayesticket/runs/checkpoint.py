@@ -28,7 +28,7 @@ def checkpoint_of(training: "Training") -> tuple[dict[str, Tensor], dict[str, st
         "state": training.train.live.state(),
         "before": {} if step is None else step.before,
         "after": {} if step is None else step.after,
-        "curves": {str(name): torch.tensor(column.to_numpy()) for name, column in training.curves().items()},
+        "curves": {str(name): torch.tensor(column.to_numpy()) for name, column in training.records.curves().items()},
     }
     state = {
         "config": training.id,
@@ -58,10 +58,10 @@ def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note
         training.redraw(training.epoch - 1)
     if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
         before, after = ({name: parts[part][name] for name in training.parameters} for part in ("before", "after"))
-        training.last_step = training.optimizer_step(training.epoch - 1, before, after)
-    training.forget_records()
+        training.last_step = training.step_of(training.epoch - 1, before, after)
+    training.records.clear()
     for row, epoch in enumerate(state["recorded_at"]):
-        training.keep_record({"epoch": epoch, **{name: column[row].item() for name, column in parts["curves"].items()}})
+        training.records.add({"epoch": epoch, **{name: column[row].item() for name, column in parts["curves"].items()}})
 
 
 def read_progress_so_far(

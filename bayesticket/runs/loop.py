@@ -4,18 +4,16 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse_name, require_choice
+from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import (
     DEFAULT_MEASURES,
-    Column,
     Observer,
     OptimizerStep,
     additional,
@@ -28,14 +26,15 @@ from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.header import Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
+from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse
 from bayesticket.runs.run import Run, describe_config
+from bayesticket.runs.stopping import require_recorded
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import description_id, is_library_class
 from bayesticket.tasks import Examples
 
-Record = dict[str, float]
 log = logging.getLogger("bayesticket")
 
 
@@ -72,23 +71,22 @@ class Training:
         if test.unseen is not None and not test.unseen.any():
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
+        """The training half with the distractors that it was drawn with, which `redraw` replaces."""
         self.model = build_model(config, self.device)
         default = suited_to(self.model, train, DEFAULT_MEASURES)
         self.measures = (*default, *additional(default, config.measures))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
-        self._require_curve_of_rule()
+        require_recorded(config.stop_when, [*self.train.observer.taken, *self.test.observer.taken])
         self.forward: Literal["fast", "full"] = self._choose_forward()
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
         set_rates(self.optimizer, config.optimizer, 0, config.warmup)
-        self.epoch, self.seconds = 0, 0.0
-        self.stop_at = math.inf
-        self.records: list[Record] = []
+        self.epoch, self.seconds, self.records = 0, 0.0, Records(config)
         self.last_step: OptimizerStep | None = None
         for half in (self.train, self.test):
-            half.rows, half.live.epoch = self._rows(half.batch), 0
+            half.rows, half.live.epoch = self._rows_of(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
@@ -120,7 +118,7 @@ class Training:
 
     def is_over(self) -> bool:
         """Whether all epochs are done, or as many as the configuration wants after what was recorded."""
-        return self.epoch >= min(self.config.epochs, self.stop_at)
+        return self.epoch >= min(self.config.epochs, self.records.stop_at)
 
     # Steps
 
@@ -141,13 +139,13 @@ class Training:
             if due:
                 self.record()
             for index in self._batches(config.batch_size):
-                self._step(index, self._rows(self.train.batch, index))
+                self._step(index, self._rows_of(self.train.batch, index))
         self.epoch += 1
 
     def _set_epoch(self) -> None:
         self.train.live.epoch = self.test.live.epoch = self.epoch
 
-    def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool = False) -> Record:
+    def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool = False) -> dict[str, float]:
         """One optimiser step on the selected examples, and the training half's record where one is due."""
         live, observer = self.train.live, self.train.observer
         batch = self.train.batch if index is None else self.train.batch.select(index)
@@ -158,7 +156,7 @@ class Training:
             terms = {"task": loss, **live.penalties()}
             total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
             if not math.isfinite(total.item()):
-                raise NonFiniteLoss(_blame(self.epoch, terms))
+                raise _not_finite(self.epoch, terms)
             gradients: Mapping[str, Tensor] = {}
             if record:  # measures ask for the gradients of the task's loss alone
                 gradients = observer.gradients_of_backward() if total is loss else observer.gradients(loss)
@@ -172,7 +170,9 @@ class Training:
             live.project()
         return values
 
-    def _values_of_step(self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]) -> Record:
+    def _values_of_step(
+        self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
+    ) -> dict[str, float]:
         """The training half's record, from the forward pass that a step has made in any case."""
         observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
         step, loss_of = self.last_step, self.config.loss
@@ -185,9 +185,9 @@ class Training:
         before = self.copy_parameters() if followed else {}
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.last_step = self.optimizer_step(self.epoch, before, self.copy_parameters()) if followed else None
+        self.last_step = self.step_of(self.epoch, before, self.copy_parameters()) if followed else None
 
-    def optimizer_step(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
+    def step_of(self, epoch: int, before: dict[str, Tensor], after: dict[str, Tensor]) -> OptimizerStep:
         """The optimiser step of an epoch, for measures that follow steps."""
         optimizer = self.config.optimizer
         lr = optimizer.lr_at(epoch) * warmup_factor(epoch, self.config.warmup)
@@ -205,13 +205,13 @@ class Training:
         self.train.live.select(None)
         self._keep(self._observe(self.test) | self._observe(self.train))
 
-    def _observe(self, half: _Half) -> Record:
+    def _observe(self, half: _Half) -> dict[str, float]:
         """Runs the model on one half, and measures it."""
 
         def loss(logits: Tensor, targets: Tensor) -> Tensor:
             loss = self.config.loss(logits, targets)
             if not math.isfinite(loss.item()) and half.name == "train":
-                raise NonFiniteLoss(_blame(self.epoch, {"task": loss}))
+                raise _not_finite(self.epoch, {"task": loss})
             return loss
 
         seen = observe(
@@ -226,42 +226,14 @@ class Training:
         )
         return half.observer.numbers(seen.values)
 
-    def _keep(self, values: Record) -> None:
+    def _keep(self, values: Mapping[str, float]) -> None:
         self.train.live.require_no_hidden_state()
-        self.keep_record({"epoch": self.epoch, **values})
-
-    def keep_record(self, record: Record) -> None:
-        """Adds a record, and notes the epoch at which training is to stop where the record says one."""
-        self.records.append(record)
-        patience, rule = self.config.stop_after_grok, self.config.stop_when
-        if patience is not None and record["test_accuracy"] >= self.config.grok_threshold:
-            self.stop_at = min(self.stop_at, record["epoch"] + patience)
-        if rule is not None:
-            require_choice("stop_when.curve", rule.curve, [name for name in record if name != "epoch"])
-            self.stop_at = min(self.stop_at, rule.stop_epoch(self.records))
-
-    def forget_records(self) -> None:
-        """Takes back all records, before those of a checkpoint are kept."""
-        self.records, self.stop_at = [], math.inf
-
-    def _require_curve_of_rule(self) -> None:
-        """Raises where the rule to stop by is about a curve that is not recorded."""
-        if (rule := self.config.stop_when) is not None:
-            names = [*self.train.observer.taken, *self.test.observer.taken]
-            if str(replace(Column.parse(rule.curve), entry="")) not in names:
-                raise refuse_name("stop_when.curve", rule.curve, names)
-
-    def curves(self) -> pd.DataFrame:
-        """What was recorded; NaN where a record lacks a measure that others have."""
-        index = pd.Index([int(record["epoch"]) for record in self.records], name="epoch", dtype="int64")
-        names = {name for record in self.records for name in record if name != "epoch"}
-        names = sorted(names, key=lambda name: Column.parse(name).order)
-        columns = {name: [record.get(name, math.nan) for record in self.records] for name in names}
-        return pd.DataFrame(columns, index=index, dtype="float64")
+        self.records.add({"epoch": self.epoch, **values})
 
     # Data
 
-    def _rows(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
+    def _rows_of(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
+        """The rows of all or some examples, which the query-only forward needs."""
         if self.forward == "full":
             return None
         return TokenRows(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
@@ -278,7 +250,7 @@ class Training:
         redrawn = self.config.task.redraw(self.first_draw, seed=seed)
         self.train.batch = self.config.task.require_fitting(redrawn, "redraw")
         self.train.live.context.replace(self.train.batch)
-        self.train.rows = self._rows(self.train.batch)
+        self.train.rows = self._rows_of(self.train.batch)
 
     # Results
 
@@ -289,7 +261,7 @@ class Training:
             description=self.description,
             tensors=self.tensors,
             weights={name: parameter.cpu() for name, parameter in self.copy_parameters().items()},
-            curves=self.curves(),
+            curves=self.records.curves(),
             epoch=self.epoch,
             status=status,
             seconds=self.seconds,
@@ -302,10 +274,12 @@ class Training:
         )
 
 
-def _blame(epoch: int, terms: Mapping[str, Tensor]) -> str:
-    broken = {name: term.item() for name, term in terms.items() if not math.isfinite(term.item())}
-    named = ", ".join(f"{name} is {value}" for name, value in broken.items()) or "their sum overflows"
-    return f"loss: not finite at epoch {epoch} ({named}); what was recorded before is kept in the run"
+def _not_finite(epoch: int, terms: Mapping[str, Tensor]) -> NonFiniteLoss:
+    """The error for a loss that is not finite; it names the terms that are not."""
+    values = {name: term.item() for name, term in terms.items()}
+    named = [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+    reason = ", ".join(named) or "their sum overflows"
+    return NonFiniteLoss(f"loss: not finite at epoch {epoch} ({reason}); what was recorded before is kept in the run")
 
 
 def keep_freed_memory() -> None:

@@ -3,9 +3,11 @@
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
-from bayesticket.errors import refuse, require_choice, require_integer, require_number
+from bayesticket.errors import refuse, refuse_name, require_choice, require_integer, require_number
+from bayesticket.measures import Column
 from bayesticket.runs.epochs import require_threshold
 from bayesticket.specs import Spec, spec
 
@@ -114,6 +116,12 @@ def require_stop_rule(given: object) -> None:
         raise refuse(
             "stop_when", given, "a rule, such as Reaches('test_accuracy', 0.99), or None; a function in train alone"
         )
+
+
+def require_recorded(rule: StopRule | None, curves: Sequence[str]) -> None:
+    """Raises where a rule is about a curve that is not recorded; curves of vectors are named without their entries."""
+    if rule is not None and str(replace(Column.parse(rule.curve), entry="")) not in curves:
+        raise refuse_name("stop_when.curve", rule.curve, curves)
 
 
 def split_stop(given: StopRule | StopFunction | None) -> tuple[StopRule | None, StopFunction | None]:
