@@ -6,7 +6,7 @@ left out.
 
 from bayesticket.analysis.comparisons import Comparison, compare_times, log_rank_excess, log_rank_p, ratio_of_medians
 from bayesticket.analysis.overlap import jaccard_by_matrix, jaccard_distance
-from bayesticket.analysis.phases import WINDOW, Phases, find_phases, find_phases_by_norm
+from bayesticket.analysis.phases import WINDOW, Phases, find_phases, find_phases_by_norm, smoothed
 from bayesticket.analysis.power_law import PowerLaw, added_rates, power_law
 from bayesticket.analysis.pruning import magnitude_masks
 from bayesticket.analysis.ticket_controls import random_ticket, same_norm
@@ -38,6 +38,7 @@ __all__ = [
     "retrain",
     "rewind",
     "same_norm",
+    "smoothed",
     "ticket_config",
     "weights_after",
 ]

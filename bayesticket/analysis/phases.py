@@ -4,13 +4,14 @@
 loss and the norm of the MLP.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from bayesticket.errors import refuse, refuse_name, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_integer, require_number
 from bayesticket.runs import MEMORISED, TrainConfig, first_epoch, refuse_unrecorded, require_threshold
 
 WINDOW = 11
@@ -84,9 +85,9 @@ def find_phases(
 ) -> Phases:
     """Finds the borders between the phases of a run by the gradient in the attention.
 
-    The curves are labelled by epoch. Gradient and divergence are smoothed first: each record is replaced by the median
-    of the `window` records around it (fewer at the ends), so that a spike shorter than half a window moves no border.
-    With `g` and `D` the smoothed curves, each border is the first recorded epoch at which its condition holds:
+    The curves are labelled by epoch. Gradient and divergence are `smoothed` first, so that a spike shorter than half a
+    window moves no border. With `g` and `D` the smoothed curves, each border is the first recorded epoch at which its
+    condition holds:
 
     - memorised: `train_accuracy ≥ memorising`;
     - plateau: the run has memorised, and `g ≤ collapse · max(g)` over all records so far;
@@ -104,12 +105,12 @@ def find_phases(
     require_number("collapse", collapse, above=0.0, below=1.0)
     require_number("rise", rise, above=1.0)
     require_number("fall", fall, above=0.0, below=1.0)
-    records = _Records(curves, memorising, grokking, window, curve)
-    g, d = records.smoothed(gradient), records.smoothed(divergence)
+    recorded = _Recorded(curves, memorising, grokking, window, curve)
+    g, d = recorded.smoothed(gradient), recorded.smoothed(divergence)
     peak = np.fmax.accumulate(g)
-    plateau = records.first((peak > 0) & (g <= collapse * peak))
-    risen = (g > 0) & (g >= rise * records.least_since(plateau, g))
-    return records.phases(plateau, records.first(risen & records.fallen(d, fall)))
+    plateau = recorded.first((peak > 0) & (g <= collapse * peak))
+    risen = (g > 0) & (g >= rise * recorded.least_since(plateau, g))
+    return recorded.phases(plateau, recorded.first(risen & recorded.fallen(d, fall)))
 
 
 def find_phases_by_norm(
@@ -153,15 +154,24 @@ def find_phases_by_norm(
     require_number("shrink", shrink, above=0.0, below=1.0)
     require_number("rise", rise, above=1.0)
     require_number("fall", fall, above=0.0, below=1.0)
-    records = _Records(curves, memorising, grokking, window, curve)
-    losses, n, d = records.smoothed(loss), records.smoothed(norm), records.smoothed(divergence)
+    recorded = _Recorded(curves, memorising, grokking, window, curve)
+    losses, n, d = recorded.smoothed(loss), recorded.smoothed(norm), recorded.smoothed(divergence)
     peak = np.fmax.accumulate(n)
-    plateau = records.first((losses <= small * losses[:1]) & (n <= CONTRACTING * peak))
-    risen = (losses > 0) & (losses >= rise * records.least_since(plateau, losses))
-    return records.phases(plateau, records.first((n <= shrink * peak) & risen & records.fallen(d, fall)))
+    plateau = recorded.first((losses <= small * losses[:1]) & (n <= CONTRACTING * peak))
+    risen = (losses > 0) & (losses >= rise * recorded.least_since(plateau, losses))
+    return recorded.phases(plateau, recorded.first((n <= shrink * peak) & risen & recorded.fallen(d, fall)))
 
 
-class _Records:
+def smoothed(curves: pd.DataFrame, names: Iterable[str], window: int = WINDOW) -> pd.DataFrame:
+    """Some curves with each record replaced by the median of the `window` records around it, of fewer at the ends.
+
+    >>> smoothed(pd.DataFrame({"loss": [1.0, 9.0, 2.0, 3.0]}), ["loss"], window=3)["loss"].tolist()
+    [5.0, 2.0, 3.0, 2.5]
+    """
+    return pd.DataFrame(curves[list(names)].rolling(window, center=True, min_periods=1).median())
+
+
+class _Recorded:
     """The recorded curves of a run, and the part of it in which plateau and resurgence are looked for."""
 
     def __init__(self, curves: pd.DataFrame, memorising: float, grokking: float, window: int, curve: str):
@@ -181,13 +191,12 @@ class _Records:
         self.between = (self.epochs >= since) & (self.epochs < (np.inf if self.grokked is None else self.grokked))
 
     def _curve(self, name: str) -> pd.Series:
-        if name not in self.curves:
-            raise refuse_name("curves", name, list(self.curves))
+        require_choice("curves", name, list(self.curves))
         return pd.Series(self.curves[name])
 
     def smoothed(self, name: str) -> Float[np.ndarray, " records"]:
         """The running median of a curve."""
-        return self._curve(name).rolling(self.window, center=True, min_periods=1).median().to_numpy()
+        return smoothed(self._curve(name).to_frame(name), [name], self.window)[name].to_numpy()
 
     def first(self, holds: Bool[np.ndarray, " records"]) -> int | None:
         """The first epoch between memorising and grokking at which a condition holds."""

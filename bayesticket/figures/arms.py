@@ -1,13 +1,22 @@
 """The arms of a sweep: medians and quartiles over seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import cast
 
 import plotly.graph_objects as go
 
 from bayesticket.errors import refuse, refuse_case, require_choice
-from bayesticket.figures.curves import DASHES, axis_name, band, finish_arms, held, layers_noted, places_of, stacked
+from bayesticket.figures.curves import (
+    DASHES,
+    axis_name,
+    band,
+    finish_arms,
+    hold_last_values,
+    layers_noted,
+    places_of,
+    stacked,
+)
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
 
@@ -20,59 +29,76 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
     was stopped after grokking keeps its last value for as long as other runs of its arm last.
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
-    curves = ("test_accuracy", "informative_mass_mean", "kl_to_oracle", "test_loss")
-    names = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
-    panels = tuple(
-        layers_noted(panel, places_of(names, curve))
-        for panel, curve in zip((ACCURACY, MASS, KL, LOSS), curves, strict=True)
-    )
+    recorded = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
+    curves = [places_of(recorded, measure) for measure in _SHOWN.values()]
+    panels = [layers_noted(panel, layers) for panel, layers in zip(_SHOWN, curves, strict=True)]
     figure = stacked(panels, panel_height=175)
-    facets = [None] if facet is None else runs.labels(facet)
+    columns = _parts(runs, facet)
     if facet is not None:
-        _add_columns(figure, panels, [name_of([label], [facet]) for label in runs.labels(facet)])
+        _add_columns(figure, panels, [title for title, _ in columns])
     in_legend: set[str] = set()
-    for column, label in enumerate(facets):
-        part = runs if facet is None or label is None else runs.sel(**{facet: label})
-        for place, arm in enumerate([None] if colour is None else part.labels(colour)):
-            one = part if colour is None or arm is None else part.sel(**{colour: arm})
-            name = "" if colour is None else name_of([arm], [colour])
-            for panel, curve in enumerate(curves, 1):
-                for (layer, at), dash in zip(places_of(names, curve).items(), cycle(DASHES), strict=False):
-                    drawn = _add_median(
-                        figure, one, at, panel=column * len(panels) + panel, column=column + 1, name=name,
-                        drawn_as=look(place), in_legend=bool(name) and name not in in_legend, layer=layer, dash=dash,
-                    )  # fmt: skip
-                    in_legend |= {name} if drawn else set()
-    finish_arms(figure, panels * len(facets), int(runs.curves["trained"].max()))
+    for column, (_, part) in enumerate(columns, 1):
+        for place, (name, arm) in enumerate(_parts(part, colour)):
+            new = bool(name) and name not in in_legend
+            if _add_arm(figure, arm, curves, column=column, name=name, drawn_as=look(place), in_legend=new):
+                in_legend.add(name)
+    finish_arms(figure, panels * len(columns), int(runs.curves["trained"].max()))
     if facet is not None:
-        _share_ranges(figure, len(panels), len(facets))
+        _share_ranges(figure, len(panels), len(columns))
     return figure
 
 
+_SHOWN = {ACCURACY: "test_accuracy", MASS: "informative_mass_mean", KL: "kl_to_oracle", LOSS: "test_loss"}
+"""The measure in each panel, from top to bottom."""
+
+
+def _parts(runs: Runs, axis: str | None) -> list[tuple[str, Runs]]:
+    """The runs at each label of an axis, with its name; without an axis all runs, without a name."""
+    if axis is None:
+        return [("", runs)]
+    return [(name_of([label], [axis]), runs.sel(**{axis: label})) for label in runs.labels(axis)]
+
+
+def _add_arm(
+    figure: go.Figure, arm: Runs, curves: Sequence[Mapping[str, str]], *, column: int, name: str, drawn_as: Look,
+    in_legend: bool,
+) -> bool:  # fmt: skip
+    """Draws an arm into a column of panels, from the curves of each by layer; whether there was anything to draw."""
+    drawn = False
+    for row, layers in enumerate(curves, 1):
+        panel = (column - 1) * len(curves) + row
+        for (layer, curve), dash in zip(layers.items(), cycle(DASHES), strict=False):
+            drawn |= _add_median(
+                figure, arm, curve, panel=panel, column=column, name=name, drawn_as=drawn_as,
+                in_legend=in_legend and not drawn, layer=layer, dash=dash,
+            )  # fmt: skip
+    return drawn
+
+
 def add_band(
-    figure: go.Figure, runs: Runs, arm: str, column: str, *, panel: int, colour: str, symbol: str | None = None,
+    figure: go.Figure, runs: Runs, arm: str, curve: str, *, panel: int, colour: str, symbol: str | None = None,
     name: str | None = None, in_legend: bool | None = None,
 ) -> None:  # fmt: skip
     """Draws the median and quartiles over seeds of one curve of an arm; does nothing if the arm did not record it.
 
     The arm is a label on the first axis of the runs, which must be their only one.
     """
-    legend = panel == 1 if in_legend is None else in_legend
-    one = runs.sel(**{runs.axes[0]: arm})
-    drawn_as = Look(colour, symbol)
-    _add_median(figure, one, column, panel=panel, column=1, name=name or arm, drawn_as=drawn_as, in_legend=legend)
+    _add_median(
+        figure, runs.sel(**{runs.axes[0]: arm}), curve, panel=panel, column=1, name=name or arm,
+        drawn_as=Look(colour, symbol), in_legend=panel == 1 if in_legend is None else in_legend,
+    )  # fmt: skip
 
 
 def _add_median(
-    figure: go.Figure, one: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool,
+    figure: go.Figure, arm: Runs, curve: str, *, panel: int, column: int, name: str, drawn_as: Look, in_legend: bool,
     layer: str = "", dash: str = "solid",
 ) -> bool:  # fmt: skip
     """Draws one curve of runs that have no axis but seeds; whether there was anything to draw."""
-    if curve not in one.curves or bool(one.curves[curve].isnull().all()):
+    if curve not in arm.curves or bool(arm.curves[curve].isnull().all()):
         return False
-    values = held(one.curves[curve].transpose("seed", "epoch").to_numpy())
+    values = hold_last_values(arm.curves[curve].transpose("seed", "epoch").to_numpy())
     drawn = band(
-        one.curves["epoch"].to_numpy(), values, name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour,
+        arm.curves["epoch"].to_numpy(), values, name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour,
         symbol=drawn_as.symbol, dash=dash, panel=panel, group=name,
     )  # fmt: skip
     drawn[-1].showlegend = in_legend

@@ -36,7 +36,7 @@ def stacked(panels: Sequence[Panel], *, panel_height: int = 150) -> go.Figure:
         legend = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}
         figure.update_layout({axis_name("yaxis", place): axis, axis_name("legend", place): legend})
         figure.add_annotation(
-            text=f"<b>{panel.title}</b>", x=0, xanchor="left", xref="paper", y=top, yanchor="bottom", yref="paper",
+            text=panel.heading, x=0, xanchor="left", xref="paper", y=top, yanchor="bottom", yref="paper",
             yshift=5, showarrow=False,
         )  # fmt: skip
     figure.update_layout(template=TEMPLATE, height=height + 170, margin={"t": 110, "b": 60}, hovermode="x unified")
@@ -93,12 +93,10 @@ def places_of(names: Iterable[str], measure: str) -> dict[str, str]:
 
 
 def layers_noted(panel: Panel, layers: Iterable[str]) -> Panel:
-    """The panel with the dashes of the layers in its title, where several layers are drawn."""
+    """The panel with a note on the dashes of the layers, where several layers are drawn."""
     named = [layer for layer in layers if layer]
-    if not named:
-        return panel
-    note = ", ".join(f"{layer} {_IN_WORDS.get(dash, dash)}" for layer, dash in zip(named, cycle(DASHES), strict=False))
-    return replace(panel, title=f"{panel.title}</b> ({note})<b>")
+    dashes = (f"{layer} {_IN_WORDS.get(dash, dash)}" for layer, dash in zip(named, cycle(DASHES), strict=False))
+    return replace(panel, note=", ".join(dashes)) if named else panel
 
 
 _IN_WORDS = {"dash": "dashed", "dot": "dotted"}
@@ -182,10 +180,10 @@ def band(
     ]
 
 
-def held(values: Float[np.ndarray, "seeds epochs"]) -> Float[np.ndarray, "seeds epochs"]:
+def hold_last_values(values: Float[np.ndarray, "seeds epochs"]) -> Float[np.ndarray, "seeds epochs"]:
     """Curves of one arm, where each that has ended keeps its last value until the longest one ends.
 
-    >>> held(np.array([[1.0, np.nan, np.nan], [1.0, 2.0, np.nan]]))
+    >>> hold_last_values(np.array([[1.0, np.nan, np.nan], [1.0, 2.0, np.nan]]))
     array([[ 1.,  1., nan],
            [ 1.,  2., nan]])
     """

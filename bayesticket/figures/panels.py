@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from bayesticket.figures.curves import GAP, add_curve, axis_name, fit_log_axes, stacked
 from bayesticket.figures.phases import LINE, WIDTH, phases_in_words, phases_of, place_names, shade
 from bayesticket.figures.runs import label_of
-from bayesticket.figures.style import Panel
+from bayesticket.figures.style import INK, Panel
 from bayesticket.runs import Run
 
 
@@ -27,6 +27,8 @@ class Curve:
     width: float = 2.0
     in_legend: bool = True
     in_hover: bool = True
+    formula: str = ""
+    """What stands below the name, where curves have their names at their right ends."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,12 @@ def draw(run: Run, title: str, rows: Sequence[Row], *, ends_labelled: bool = Fal
     _write_powers(figure, rows)
     if ends_labelled:
         _label_ends(figure, run, rows[0])
-    said = html.escape(label_of(run), quote=False)
+    label = html.escape(label_of(run), quote=False)
     few = sum(len(row.curves) for row in rows) <= 8
     figure.update_layout(
         title={
             "text": html.escape(title, quote=False),
-            "subtitle": {"text": "<br>".join([said, *phases_in_words(run)])},
+            "subtitle": {"text": "<br>".join([label, *phases_in_words(run)])},
         },
         hoversubplots="axis" if few else "single",
     )
@@ -130,7 +132,7 @@ def _arrange(figure: go.Figure, rows: Sequence[Row], names: int, *, legend_first
 def _lines_of_legend(row: Row) -> int:
     """How many lines the legend needs below the panel's title: none if there is room for it beside the title."""
     widths = [7 * len(curve.name) + 46 for curve in (*row.context, *row.curves) if curve.in_legend]
-    if 8.2 * len(row.panel.title) + sum(widths) <= WIDTH:
+    if 8.2 * len(f"{row.panel.title} {row.panel.note}") + sum(widths) <= WIDTH:
         return 0
     if sum(widths) <= WIDTH:
         return 1
@@ -157,9 +159,11 @@ def _label_ends(figure: go.Figure, run: Run, row: Row) -> None:
     ends.sort(key=lambda end: end[0])
     places = move_apart([place for place, _ in ends], least=37, low=14, high=row.height - 14)
     for place, (_, curve) in zip(places, ends, strict=True):
+        formula = f"<br><span style='color:{INK}'>{curve.formula}</span>" if curve.formula else ""
         figure.add_annotation(
-            text=curve.name, x=1, xref="paper", xanchor="left", xshift=8, y=place / row.height, yref="y domain",
-            yanchor="middle", align="left", showarrow=False, font={"size": 12.5, "color": curve.colour},
+            text=f"<b>{curve.name}</b>{formula}", x=1, xref="paper", xanchor="left", xshift=8, y=place / row.height,
+            yref="y domain", yanchor="middle", align="left", showarrow=False,
+            font={"size": 12.5, "color": curve.colour},
         )  # fmt: skip
     figure.update_layout(margin={"r": 155})
 

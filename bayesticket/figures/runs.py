@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 
 import plotly.graph_objects as go
@@ -52,12 +53,12 @@ def plot_run(run: Run) -> go.Figure:
         if epoch is not None:
             figure.add_vline(x=epoch, line={"color": colour, "width": 1.5, "dash": "dashdot"}, opacity=0.7)
     figure.update_shapes(yref="paper", y0=0, y1=1)
-    said = [
+    reached_when = [
         f'<span style="color:{colour}">{word} ({half} accuracy ≥ {threshold:.4g}): {reached(epoch, run)}</span>'
         for word, half, threshold, epoch, colour in milestones
     ]
     figure.update_layout(
-        title={"text": html.escape(label_of(run), quote=False), "subtitle": {"text": " · ".join(said)}},
+        title={"text": html.escape(label_of(run), quote=False), "subtitle": {"text": " · ".join(reached_when)}},
         hoversubplots="axis",
     )
     figure.update_xaxes(range=[0, max(run.epoch, 1)])
@@ -121,10 +122,10 @@ _LINE_STYLES = {
 
 
 def _explained(panel: Panel, layers: Sequence[str]) -> Panel:
+    """The panel with a note on what its line styles mean."""
     if any(layers) and panel in (MASS, KL):
         return layers_noted(panel, layers)
-    note = f"</b> ({_LINE_STYLES[panel]})<b>" if panel in _LINE_STYLES else ""
-    return Panel(panel.title + note, panel.log, panel.span, panel.percent)
+    return replace(panel, note=_LINE_STYLES.get(panel, ""))
 
 
 def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) -> None:

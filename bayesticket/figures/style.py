@@ -67,6 +67,13 @@ class Panel:
     """The range of the vertical axis; fitted to the data by default."""
     percent: bool = False
     """Whether the values are shown in percent."""
+    note: str = ""
+    """What stands behind the title, in brackets and not in bold."""
+
+    @property
+    def heading(self) -> str:
+        """The title and the note as plotly writes them."""
+        return f"<b>{self.title}</b>" + (f" ({self.note})" if self.note else "")
 
 
 ACCURACY = Panel("accuracy", span=(-0.03, 1.03), percent=True)

@@ -90,7 +90,7 @@ STORY = {
 
 
 def traces(figure: go.Figure) -> dict[str, go.Scatter]:
-    return {trace.name.split("</b>")[0].removeprefix("<b>"): trace for trace in figure.data}
+    return {trace.name: trace for trace in figure.data}
 
 
 def columns_of(figure: go.Figure, run: bt.Run) -> set[str]:

@@ -8,7 +8,7 @@ from figure_cases import named
 
 import bayesticket as bt
 from bayesticket.figures import look, plot_arms, plot_runs, side_by_side
-from bayesticket.figures.curves import held
+from bayesticket.figures.curves import hold_last_values
 
 ARMS = {f"arm {place}": None for place in range(1, 10)}  # equal, so that there is little to train
 
@@ -62,4 +62,4 @@ def test_an_arm_is_drawn_as_its_median(nine):
 
 def test_an_ended_curve_keeps_its_value_until_the_longest_ends():
     values = np.array([[1.0, np.nan, np.nan, np.nan], [1.0, 2.0, 3.0, np.nan]])
-    np.testing.assert_array_equal(held(values), [[1, 1, 1, np.nan], [1, 2, 3, np.nan]])
+    np.testing.assert_array_equal(hold_last_values(values), [[1, 1, 1, np.nan], [1, 2, 3, np.nan]])

@@ -22,12 +22,16 @@ def _rows(run: Run) -> list[Row]:
     variants = entries_of(run, "explaining_away")
     chosen = variants[min(variants, key=len)] if variants else {}  # the variant with the fewest changed fields
     curves = [
-        Curve(chosen[entry], f"<b>{name}</b><br><span style='color:{INK}'>{formula}</span>", colour, dash, width)
+        Curve(chosen[entry], name, colour, dash, width, formula=formula)
         for entry, name, formula, colour, dash, width in _BOUNDS
         if entry in chosen
     ]
-    title = "gradient in the attention scores, and its bounds</b> (largest over positions, mean over examples)<b>"
-    return [Row(Panel(title, log=True), curves, height=400), accuracy_row(run)]
+    panel = Panel(
+        "gradient in the attention scores, and its bounds",
+        log=True,
+        note="largest over positions, mean over examples",
+    )
+    return [Row(panel, curves, height=400), accuracy_row(run)]
 
 
 BOUNDS = Family(
@@ -51,7 +55,7 @@ def plot_bounds(run: Run) -> go.Figure:
     >>> from bayesticket.tasks import ModularAddition
     >>> from bayesticket.runs import train
     >>> run = train(ModularAddition(p=5), measures=[ExplainingAway()], epochs=20)
-    >>> [trace.name.split("</b>")[0].removeprefix("<b>") for trace in plot_bounds(run).data]
+    >>> [trace.name for trace in plot_bounds(run).data]
     ['loose', 'scaled', 'the paper’s, ‖x‖ ≤ 1', 'global', 'local', 'measured', 'train', 'test']
     """
     return BOUNDS.plot(run)

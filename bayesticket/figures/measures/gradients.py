@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import plotly.graph_objects as go
 
-from bayesticket.analysis import WINDOW
+from bayesticket.analysis import WINDOW, smoothed
 from bayesticket.figures.measures.columns import accuracy_row, columns_of, lines
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Row
@@ -28,11 +28,10 @@ def _rows(run: Run) -> list[Row]:
 def _smooth(run: Run) -> pd.DataFrame:
     """The gradient from which the phases are read off: the median of neighbouring records."""
     columns = [column for column, _ in columns_of(run, "attention_gradient")]
-    smooth = pd.DataFrame(run.curves[columns].rolling(WINDOW, center=True, min_periods=1).median())
-    return smooth.set_axis([_smoothed(Column.parse(column)) for column in columns], axis=1)
+    return smoothed(run.curves, columns).set_axis([_smooth_name(Column.parse(column)) for column in columns], axis=1)
 
 
-def _smoothed(column: Column) -> str:
+def _smooth_name(column: Column) -> str:
     return str(replace(column, entry=f"{column.entry}.smooth" if column.entry else "smooth"))
 
 
