@@ -59,7 +59,7 @@ def read_values(field: str, texts: list[str], kind: object) -> object:
 def typed_value(field: str, value: object, kind: object) -> object:
     """A value of a TOML file: specifications are written as text there, and None as "none".
 
-    Everything else stays as it is, and is checked by whoever uses it.
+    Everything else stays as it is, and is checked where it is used.
     """
     kinds = alternatives(kind)
     each = several(kind)

@@ -11,10 +11,10 @@ from bayesticket.figures.curves import (
     DASHES,
     axis_name,
     band,
+    columns_by_layer,
     finish_arms,
     hold_last_values,
     layers_noted,
-    places_of,
     stacked,
 )
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
@@ -30,7 +30,7 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
     recorded = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
-    curves = [places_of(recorded, measure) for measure in _SHOWN.values()]
+    curves = [columns_by_layer(recorded, measure) for measure in _SHOWN.values()]
     panels = [layers_noted(panel, layers) for panel, layers in zip(_SHOWN, curves, strict=True)]
     figure = stacked(panels, panel_height=175)
     columns = _parts(runs, facet)

@@ -75,12 +75,12 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """The dashes of the layers, where one colour has several."""
 
 
-def places_of(names: Iterable[str], measure: str) -> dict[str, str]:
+def columns_by_layer(names: Iterable[str], measure: str) -> dict[str, str]:
     """The columns of a measure with default fields, by the layer that they are of; "" for a model's only layer.
 
-    >>> places_of(["mlp_norm", "kl_to_oracle"], "kl_to_oracle")
+    >>> columns_by_layer(["mlp_norm", "kl_to_oracle"], "kl_to_oracle")
     {'': 'kl_to_oracle'}
-    >>> places_of(["kl_to_oracle[layer=each][L0]", "kl_to_oracle[layer=each][L1]"], "kl_to_oracle")
+    >>> columns_by_layer(["kl_to_oracle[layer=each][L0]", "kl_to_oracle[layer=each][L1]"], "kl_to_oracle")
     {'layer 0': 'kl_to_oracle[layer=each][L0]', 'layer 1': 'kl_to_oracle[layer=each][L1]'}
     """
     columns = sorted((Column.parse(name) for name in names if name.startswith(measure)), key=lambda each: each.order)

@@ -8,7 +8,15 @@ from itertools import cycle
 import plotly.graph_objects as go
 
 from bayesticket.errors import BayesticketError, refuse_case
-from bayesticket.figures.curves import DASHES, add_curve, finish_arms, fit_log_axes, layers_noted, places_of, stacked
+from bayesticket.figures.curves import (
+    DASHES,
+    add_curve,
+    columns_by_layer,
+    finish_arms,
+    fit_log_axes,
+    layers_noted,
+    stacked,
+)
 from bayesticket.figures.style import (
     ACCURACY,
     GREEN,
@@ -70,8 +78,8 @@ def _add_layers(
     in_legend: bool = True,
 ) -> None:  # fmt: skip
     """Draws a measure of attention; where the model has several layers, each under its name and in its colour."""
-    for place, (layer, column) in enumerate(places_of(run.curves, measure).items()):
-        drawn = _LAYERS[place % len(_LAYERS)] if layer else colour
+    for number, (layer, column) in enumerate(columns_by_layer(run.curves, measure).items()):
+        drawn = _LAYERS[number % len(_LAYERS)] if layer else colour
         shown = f"{name}, {layer}" if layer else name
         add_curve(
             figure, run, column, panel=panel, name=shown, colour=drawn, dash=dash, in_legend=in_legend or bool(layer)
@@ -104,7 +112,9 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
     """
     if not runs:
         raise refuse_case("runs", "no runs", "at least one run, by name")
-    layers = list(dict.fromkeys(layer for run in runs.values() for layer in places_of(run.curves, "kl_to_oracle")))
+    layers = list(
+        dict.fromkeys(layer for run in runs.values() for layer in columns_by_layer(run.curves, "kl_to_oracle"))
+    )
     panels = [_explained(panel, layers) for panel in (ACCURACY, MASS, KL, LOSS)]
     figure = stacked(panels, panel_height=175)
     for place, (name, run) in enumerate(runs.items()):
@@ -140,7 +150,7 @@ def _add_run(figure: go.Figure, name: str, run: Run, drawn: Look, width: float) 
     curve("train_accuracy", 1, ", train", "dash")
     curve("unseen_accuracy", 1, ", unseen", "dot")
     for panel, measure in ((2, "informative_mass_mean"), (3, "kl_to_oracle")):
-        for (layer, column), dash in zip(places_of(run.curves, measure).items(), cycle(DASHES), strict=False):
+        for (layer, column), dash in zip(columns_by_layer(run.curves, measure).items(), cycle(DASHES), strict=False):
             curve(column, panel, f", {layer}" if layer else "", dash)
     curve("informative_mass_least", 2, ", least", "dot")
     curve("test_loss", 4)

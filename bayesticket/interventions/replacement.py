@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
 
 
-class Place(NamedTuple):
-    """Attention that a part replaces; None stands for every query, or for every head."""
+class Replaced(NamedTuple):
+    """Attention that a part of a recipe replaces; None stands for every query, or for every head."""
 
     part: int
     name: str
@@ -26,8 +26,8 @@ def require_one_replacement(parts: Sequence["Intervention"], n_positions: int | 
 
     Query −1 and query 4 are the same in sequences of five positions; this is only known where `n_positions` is given.
     """
-    places = [place for number, part in enumerate(parts) for place in _places(number, part, n_positions)]
-    for one, other in combinations(places, 2):
+    found = [replaced for number, part in enumerate(parts) for replaced in _replaced_by(number, part, n_positions)]
+    for one, other in combinations(found, 2):
         if one.part != other.part and _overlap(one, other):
             raise BayesticketError(
                 f"intervention: got {one.name} and {other.name}, which both replace the pattern of layer {one.layer}; "
@@ -35,16 +35,16 @@ def require_one_replacement(parts: Sequence["Intervention"], n_positions: int | 
             )
 
 
-def _places(number: int, part: "Intervention", n_positions: int | None) -> Iterator[Place]:
+def _replaced_by(number: int, part: "Intervention", n_positions: int | None) -> Iterator[Replaced]:
     if part.replaces == "nothing" or not isinstance(part, AttentionSite):
         return
     query = part.query if n_positions is None else part.query % n_positions
     for layer in part.layers:
         for head in [None] if part.heads is None else part.heads:
-            yield Place(number, type(part).__name__, layer, None if part.replaces == "pattern" else query, head)
+            yield Replaced(number, type(part).__name__, layer, None if part.replaces == "pattern" else query, head)
 
 
-def _overlap(one: Place, other: Place) -> bool:
+def _overlap(one: Replaced, other: Replaced) -> bool:
     if one.layer != other.layer:
         return False
     pairs = ((one.query, other.query), (one.head, other.head))

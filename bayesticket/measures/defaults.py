@@ -29,7 +29,7 @@ DEFAULT_MEASURES: tuple[Measure, ...] = (
 
 
 def suited_to(model: HookedTransformer, batch: Examples, measures: Iterable[Measure]) -> tuple[Measure, ...]:
-    """Measures for a model that nobody chose for it: of each layer where it has several, without what it lacks.
+    """Default measures as a model can have them: of each layer where it has several, without those it cannot have.
 
     >>> from bayesticket.model import build_model
     >>> from bayesticket.tasks import ModularAddition

@@ -12,8 +12,8 @@ from bayesticket.errors import BayesticketError, refuse, refuse_case
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Parameter]) -> dict[str, Tensor]:
     """Copies the state of an optimiser as tensors named `<parameter>/<state>`, and numbers of its groups.
 
-    Settings (`lr`, …) belong to whoever builds the optimiser. A number in a parameter group that no setting of the same
-    name explains is taken for state, as the step counter of a schedule-free optimiser is.
+    Settings (`lr`, …) are not copied: they are given again when the optimiser is built. A number in a parameter group
+    that differs from the setting of that name counts as state, such as the step counter of a schedule-free optimiser.
 
     >>> from bayesticket.optim import AdamW
     >>> weights = {"W": Parameter(torch.ones(2, 3))}

@@ -160,7 +160,7 @@ def configure(base: TrainConfig | None = None, /, **options: Unpack[Options]) ->
 
 
 def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:
-    """`configure` for options by name, whose types nobody has checked."""
+    """`configure` for options whose names and types no type checker has seen."""
     base = base or TrainConfig()
     for name in options:
         require_choice("option", name, option_names())

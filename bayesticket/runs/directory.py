@@ -82,7 +82,7 @@ class RunDirectory:
         return self.has_run() and self.header().is_complete
 
     def has_ended(self) -> bool:
-        """Whether the directory holds a run that was trained to its end, be it that its loss became undefined."""
+        """Whether the directory holds a run that was trained to its end, or until its loss became undefined."""
         return self.is_complete() or self.has_failed()
 
     def has_failed(self) -> bool:
@@ -138,7 +138,7 @@ class RunDirectory:
         write_json(self.header_path, header.as_json())
 
     def write_header(self, header: Header) -> None:
-        """Writes `run.json` anew."""
+        """Writes `run.json` again."""
         write_json(self.header_path, header.as_json())
 
     def discard_results(self) -> None:

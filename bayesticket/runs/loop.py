@@ -173,7 +173,7 @@ class Training:
     def _values_of_step(
         self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
     ) -> dict[str, float]:
-        """The training half's record, from the forward pass that a step has made in any case."""
+        """The training half's record, from the forward pass of a step, so that it costs none of its own."""
         observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
         step, loss_of = self.last_step, self.config.loss
         return observer.numbers(
@@ -244,7 +244,7 @@ class Training:
         return iter(order.split(size))
 
     def redraw(self, epoch: int) -> None:
-        """Draws the distractors of the training half anew: a function of the epoch, so that a resumed run agrees."""
+        """Draws new distractors for the training half: a function of the epoch, so that a resumed run agrees."""
         generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
         seed = int(torch.randint(2**31, (), generator=generator))
         redrawn = self.config.task.redraw(self.first_draw, seed=seed)

@@ -59,7 +59,7 @@ class Session:
             run = training.as_run(status, cut_short=not training.is_over())
             self._save(run)
             if requests.error is not None:
-                raise self._noted(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
+                raise _with_note(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
             if interrupted.is_set():
                 raise Interrupted(f"interrupted after the last epoch, {run.epoch:,}: the run is complete", run)
             return run
@@ -67,13 +67,13 @@ class Session:
     def _take_epochs(self, report: ProgressFunction, stop: Callable[[], bool] | None, requests: Requests) -> None:
         training = self.training
         started = time.perf_counter() - training.seconds
-        self._ask(requests)  # the last record of a run that goes on
+        self._ask_to_stop(requests)  # about the last record of a run that goes on
         while not (training.is_over() or requests.stop):
             training.take_epoch()
             training.seconds = time.perf_counter() - started
             if training.records and training.records[-1]["epoch"] == training.epoch - 1:
                 report(training.epoch - 1, dict(training.records[-1]))
-                self._ask(requests)
+                self._ask_to_stop(requests)
             if stop is not None and stop():
                 requests.interrupted.set()
             if (requests.interrupted.is_set() or requests.error is not None) and not training.is_over():
@@ -86,8 +86,8 @@ class Session:
             training.record()
         report(training.epoch, dict(training.records[-1]))
 
-    def _ask(self, requests: Requests) -> None:
-        """Asks the function to stop by about the last record; a mistake in it keeps the run, as one in `progress`."""
+    def _ask_to_stop(self, requests: Requests) -> None:
+        """Calls the function `stop_when` with the last record; an error in it is handled like one in `progress`."""
         if self.stop_when is None or not self.training.records:
             return
         try:
@@ -102,18 +102,14 @@ class Session:
             directory.write_checkpoint(tensors, note)
         except BayesticketError as error:
             if not self.warned:
-                log.warning("%s; training goes on, and the next checkpoint is tried in its turn", error)
+                log.warning("%s; training goes on, and the next checkpoint is tried as usual", error)
             self.warned = True
 
     def _raise_interrupted(self, requests: Requests) -> None:
         interrupted = self._interrupted()
         if requests.error is not None and not requests.interrupted.is_set():
-            raise self._noted(requests.error, str(interrupted))
+            raise _with_note(requests.error, str(interrupted))
         raise interrupted
-
-    def _noted(self, error: Exception, note: str) -> Exception:
-        error.add_note(f"bayesticket: {note}")
-        return error
 
     def _interrupted(self) -> Interrupted:
         training = self.training
@@ -142,3 +138,8 @@ class Session:
                 self.directory.remove_checkpoint()
         except (BayesticketError, OSError) as error:
             raise NotSaved(f"{one_line(error)}; the trained run is kept as `run` of this error", run) from error
+
+
+def _with_note(error: Exception, note: str) -> Exception:
+    error.add_note(f"bayesticket: {note}")
+    return error

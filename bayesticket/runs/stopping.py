@@ -95,10 +95,9 @@ class Stalls(StopRule):
             return math.inf
         border, sign = last["epoch"] - self.over, 1 if self.direction == "up" else -1
         known = [(record["epoch"], sign * record[self.curve]) for record in records]
-        before, since = (
-            [value for epoch, value in known if (epoch <= border) == early and not math.isnan(value)]
-            for early in (True, False)
-        )
+        known = [(epoch, value) for epoch, value in known if not math.isnan(value)]
+        before = [value for epoch, value in known if epoch <= border]
+        since = [value for epoch, value in known if epoch > border]
         if not before:
             return math.inf
         return last["epoch"] if max(since, default=-math.inf) - max(before) <= self.by else math.inf

@@ -1,4 +1,4 @@
-"""How far a run has got: a small file beside its directory, for whoever displays it.
+"""How far a run has got: a small file beside its directory, which the display of the sweep reads.
 
 It is removed when training ends. A process that is killed leaves it behind, which does no harm.
 """

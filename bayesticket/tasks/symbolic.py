@@ -6,6 +6,7 @@ from string import ascii_lowercase
 from typing import ClassVar, Literal, final, get_args
 
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -141,11 +142,11 @@ class AbstractSymbolicTask(AbstractTask):
         Distractors count where they are part of the input, as in parity.
         """
         layout = self.layout
-        operands = examples.tokens[examples.informative].view(examples.n, layout.n_operands)
+        operands = rearrange(examples.tokens[examples.informative], "(n k) -> n k", n=examples.n, k=layout.n_operands)
         parts = [operands.sort(dim=1).values if self.commutative else operands]
         if layout.noise_is_input:
-            noise = layout.noise_positions(examples.informative)
-            parts.append(examples.tokens[noise].view(examples.n, layout.n_noise))
+            noise = examples.tokens[layout.noise_positions(examples.informative)]
+            parts.append(rearrange(noise, "(n m) -> n m", n=examples.n, m=layout.n_noise))
         return torch.unique(torch.cat(parts, dim=1), dim=0, return_inverse=True)[1]
 
     def redraw(self, examples: Examples, *, seed: int) -> Examples:

@@ -6,7 +6,7 @@ from helpers import deep_model
 
 import bayesticket as bt
 from bayesticket.figures import plot_arms, plot_capacity, plot_gradients, plot_run, plot_runs, plot_structure
-from bayesticket.figures.curves import places_of
+from bayesticket.figures.curves import columns_by_layer
 from bayesticket.runs import Header
 from bayesticket.sweeps import RunSummary, assemble
 
@@ -92,4 +92,4 @@ def test_arms_have_a_dash_for_each_layer(deep):
 
 def test_other_settings_of_a_measure_are_no_places():
     names = ["kl_to_oracle[head=1]", "kl_to_oracle[layer=each,head=each][L0H0]", "kl_to_oracle_too", "kl_to_oracle[L0]"]
-    assert places_of(names, "kl_to_oracle") == {"layer 0": "kl_to_oracle[L0]"}
+    assert columns_by_layer(names, "kl_to_oracle") == {"layer 0": "kl_to_oracle[L0]"}
