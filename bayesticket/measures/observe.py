@@ -13,8 +13,8 @@ from bayesticket.attention import AttentionSite
 from bayesticket.errors import refuse, require_integer
 from bayesticket.interventions import Intervention, Live, as_recipe, reader, require_readable
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
+from bayesticket.measures.bound import BoundMeasure
 from bayesticket.measures.columns import Half, Measured
-from bayesticket.measures.taken import Taken
 from bayesticket.model import (
     HookedTransformer,
     NamedHook,
@@ -53,23 +53,23 @@ class Observer:
         names = list(reads)
         if names:
             require_firing(model, batch.tokens, names, "Observer")
-        self.taken: dict[str, Taken] = {}
-        """What is measured, by the names of the curves."""
+        self.bound: dict[str, BoundMeasure] = {}
+        """The measures, by the names of their curves."""
         for measure in measures:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
             recorded_on = {None, *measure.recorded_on}  # raises unless these are parts of the split
             for part in filter(recorded_on.__contains__, _PARTS[half]):
-                taken = Taken.of(measure, part, model, batch)
-                if taken.name in self.taken:
-                    raise refuse("measures", taken.name, "measures with different names")
-                if own := taken.hook_names:
+                bound = BoundMeasure.bind(measure, part, model, batch)
+                if bound.name in self.bound:
+                    raise refuse("measures", bound.name, "measures with different names")
+                if own := bound.hook_names:
                     require_firing(model, batch.tokens, own, type(measure).__name__)
-                self.taken[taken.name] = taken
+                self.bound[bound.name] = bound
                 names += own
         self.hook_names = list(dict.fromkeys(names))
-        self._measures = [measure for taken in self.taken.values() for measure in taken.places.values()]
-        gradients = [each for taken in self.taken.values() for each in taken.differentiates.values()]
+        self._measures = [measure for bound in self.bound.values() for measure in bound.places.values()]
+        gradients = [each for bound in self.bound.values() for each in bound.differentiates.values()]
         self.differentiated = list(dict.fromkeys(name for names in gradients for name in names))
         self.activations: dict[str, Tensor] = {}
         """What the hooks have read in the forward pass that is being observed, undetached."""
@@ -106,15 +106,15 @@ class Observer:
                 step,
             )  # fmt: skip
             parts = {None: seen, "train": seen, "test": seen, "unseen": _unseen_part(seen)}
-            values = {name: taken.value(parts[taken.part], seen) for name, taken in self.taken.items()}
+            values = {name: bound.value(parts[bound.part], seen) for name, bound in self.bound.items()}
         self.activations.clear()
         return values
 
     def numbers(self, values: Mapping[str, Tensor]) -> dict[str, float]:
         """Values as plain numbers, by the names of their columns."""
         numbers: dict[str, float] = {}
-        for name, taken in self.taken.items():
-            numbers |= taken.numbers(values[name])
+        for name, bound in self.bound.items():
+            numbers |= bound.numbers(values[name])
         return numbers
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:

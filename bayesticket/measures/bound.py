@@ -1,4 +1,4 @@
-"""A measure as it is taken: at each of its places, on one part of the split, with what it returns checked."""
+"""A measure bound to a model: at each of its places, on one part of the split, with what it returns checked."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from bayesticket.tasks import Examples
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A measure at the places that it is taken at, with the names of its curves."""
+class BoundMeasure:
+    """A measure at its places in a model, on a part of the split, with the names of its curves."""
 
     name: str
     """The name of its curve, without the entries."""
     part: Half | None
-    """The part of the split that it is taken on; None for the whole batch."""
+    """The part of the split that is measured; None for the whole batch."""
     places: Mapping[str, Measure]
     """The measure at each place, by the place's label."""
     labels: Mapping[str, tuple[str, ...]]
@@ -32,18 +32,18 @@ class Taken:
     """The hook points whose gradients it gets, by the place's label."""
 
     @classmethod
-    def of(cls, measure: Measure, part: Half | None, model: HookedTransformer, batch: Examples) -> "Taken":
-        """The measure on a part of the split; raises where model or batch cannot be measured."""
-        # The name of a measure with a model for target changes with the hooks on it, and is taken once.
+    def bind(cls, measure: Measure, part: Half | None, model: HookedTransformer, batch: Examples) -> "BoundMeasure":
+        """Binds a measure to a model and a part of the split; raises where model or batch cannot be measured."""
+        # The name of a measure with a model for target changes with the hooks on it, and is asked for once.
         name, places = measure.named(part), measure.places(model)
         for each in places.values():
             each.check(model, batch)
         gradients = {place: _names(each, "differentiates", model) for place, each in places.items()}
         reads = {place: (*_names(each, "reads", model), *gradients[place]) for place, each in places.items()}
-        taken = cls(name, part, places, {place: _labels(m, model) for place, m in places.items()}, reads, gradients)
-        for place, labels in taken.labels.items():
-            _columns(name, _entries(place, labels))  # raises for labels that no column can have
-        return taken
+        labels = {place: _labels(each, model) for place, each in places.items()}
+        for place, own in labels.items():
+            _columns(name, _entries(place, own))  # raises for labels that no column can have
+        return cls(name, part, places, labels, reads, gradients)
 
     @property
     def hook_names(self) -> list[str]:
