@@ -1,5 +1,7 @@
 """A recipe at work at its edges: projections that undo each other, minibatches, looks without gradients."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -95,3 +97,168 @@ def test_what_was_read_in_one_context_is_not_read_in_the_next(gradients):
             assert live.penalty() > 0
         with live, pytest.raises(bt.BayesticketError, match="the model has not run since attach"):
             live.penalty()
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+def changed(**fields):
+    return dataclasses.replace(TRAIN, **fields)
+
+
+def one_token(value):
+    tokens = TRAIN.tokens.clone()
+    tokens[3, 1] = value
+    return changed(tokens=tokens)
+
+
+def without_information():
+    informative = TRAIN.informative.clone()
+    informative[2] = False
+    return changed(informative=informative)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (TRAIN.select(slice(0, 0)), r"^batch: got Examples\(n=0.*accepted: at least one example"),
+        (without_information(), "^informative: row 2 marks no position"),
+        (one_token(-1), "^batch: got token -1; accepted: tokens of the model, 0 to 8"),
+        (one_token(9), "^batch: got token 9; accepted: tokens of the model, 0 to 8"),
+        (one_token(10), "^batch: got token 10; accepted: tokens of the model, 0 to 8"),
+    ],
+    ids=["empty", "without information", "below", "above", "far above"],
+)
+def test_a_batch_that_the_model_cannot_read_is_refused(batch, message):
+    with pytest.raises(bt.BayesticketError, match=message):
+        bt.Recipe().attach(a_model(), batch)
+
+
+def test_sequences_are_at_most_as_long_as_the_models():
+    with pytest.raises(bt.BayesticketError, match=r"^batch: got 5 positions; accepted: at most the model's 4"):
+        bt.Recipe().attach(bt.build_model(bt.ModularAddition(p=7, n_distractors=0)), TRAIN)
+    longer = bt.build_model(bt.ModularAddition(p=7, n_distractors=2), d_model=8, d_mlp=8)
+    with bt.KLPrior().attach(longer, TRAIN) as live:
+        longer(TRAIN.tokens)
+        assert live.penalty() > 0
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_batch_may_be_as_small_as_one_example(n):
+    model, few = a_model(), TRAIN.select(slice(0, n))
+    with bt.KLPrior().attach(model, few) as live:
+        model(few.tokens)
+        assert live.penalty() > 0
+
+
+def test_a_seed_and_an_epoch_are_whole_numbers_from_zero():
+    with pytest.raises(bt.BayesticketError, match=r"^seed: got -1"):
+        bt.GradientNoise().attach(a_model(), TRAIN, seed=-1)
+    live = bt.KLPrior().attach(a_model(), TRAIN, seed=0)
+    with pytest.raises(bt.BayesticketError, match=r"^epoch: got -1"):
+        live.epoch = -1
+    assert live.epoch is None
+    live.epoch = 0
+    assert live.epoch == 0
+
+
+def test_a_target_on_what_the_query_cannot_see_is_refused_before_the_model_runs():
+    for kind in (bt.KLPrior, bt.FrozenAttention):
+        with pytest.raises(bt.BayesticketError, match=rf"^{kind.__name__}\.target: .*cannot attend to"):
+            kind(query=1).attach(a_model(), TRAIN)
+
+
+@pytest.mark.parametrize("kind", [bt.KLPrior, bt.FrozenAttention])
+def test_a_target_has_one_head_or_as_many_as_are_meant(kind):
+    by_head = torch.full((len(TRAIN), 3, 5), 0.2, dtype=torch.float64)
+    for target, heads in ((by_head, {}), (by_head[:, :2], {"head": 0}), (by_head[:1], {})):
+        with pytest.raises(
+            bt.BayesticketError, match=rf"^{kind.__name__}\.target: got \d heads; accepted: 1 or \d heads"
+        ):
+            kind(target, **heads).attach(a_model(), TRAIN)
+    for target, heads in ((by_head[:, :2], {}), (by_head[:, :1], {}), (by_head[:, :2], {"head": (1, 0)})):
+        kind(target, **heads).attach(a_model(), TRAIN)
+
+
+def test_a_place_that_the_model_lacks_is_refused_before_it_runs():
+    for place, field in (({"layer": 1}, "layer"), ({"head": 2}, "head"), ({"query": 5}, "query")):
+        for kind in (bt.EntropyPrior, bt.LinearAttention) if field != "query" else (bt.EntropyPrior,):
+            with pytest.raises(bt.BayesticketError, match=rf"{field}: got"):
+                kind(**place).attach(a_model(), TRAIN)
+
+
+# What is at work ------------------------------------------------------------------------------------------------------
+
+
+def test_edits_are_listed_apart_from_what_is_read():
+    live = (bt.KLPrior() + bt.NoResidual("mlp") + bt.FrozenAttention()).attach(a_model(), TRAIN)
+    edited = [name for name, _ in live.edits]
+    assert edited == ["blocks.0.hook_mlp_out", "blocks.0.hook_resid_post", "blocks.0.attn.hook_pattern"]
+    assert live.hook_names[-3:] == edited
+    assert "blocks.0.attn.hook_pattern" in live.hook_names[:-3]
+
+
+def test_two_projections_are_applied_twice_each():
+    counts = []
+
+    class Counting(bt.Intervention):
+        def project(self, context):
+            counts.append(context.step)
+
+    with (Counting() + bt.KLPrior() + Counting()).attach(a_model(), TRAIN) as live:
+        assert counts == [0] * 4
+        live.project()
+        assert counts == [0] * 8
+        live.project()
+        assert counts == [0] * 8 + [1] * 4
+
+
+def test_the_noise_of_a_step_is_the_same_however_often_it_is_asked_for():
+    def noise(live):
+        (gradient,) = torch.autograd.grad(live.penalty(), model.blocks[0].attn.W_Q, retain_graph=True)
+        return gradient
+
+    model = a_model()
+    with (bt.GradientNoise() + bt.GradientNoise()).attach(model, TRAIN, seed=3) as live:
+        model(TRAIN.tokens)
+        first = noise(live)
+        assert torch.equal(first, noise(live))
+        live.project()
+        model(TRAIN.tokens)
+        assert not torch.isclose(first, noise(live)).any()
+
+
+def test_a_state_of_another_shape_is_copied_when_it_is_restored():
+    @bt.spec
+    class Growing(bt.Intervention):
+        def init(self, context):
+            return {"seen": torch.zeros(1)}
+
+    live = Growing().attach(a_model(), TRAIN)
+    stored = {"growing/seen": torch.ones(3)}
+    live.restore_state(stored)
+    stored["growing/seen"].zero_()
+    assert live.state()["growing/seen"].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("since", "noticed_after"), [(0, 1), (1, 2), (2, 4), (3, 4), (4, 8)])
+def test_state_on_the_object_is_looked_for_after_1_2_4_8_steps(since, noticed_after):
+    @bt.spec
+    class Remembering(bt.Intervention):
+        def __post_init__(self):
+            object.__setattr__(self, "seen", [])
+
+        def project(self, context):
+            if context.step >= since:
+                self.seen.append(context.step)
+
+    def loop():
+        with Remembering().attach(a_model(), TRAIN) as live:
+            for _ in range(20):
+                steps.append(live.context.step)
+                live.project()
+
+    steps = []
+    with pytest.raises(bt.BayesticketError, match="Remembering: got state on itself"):
+        loop()
+    assert len(steps) == noticed_after
