@@ -11,7 +11,7 @@ from bayesticket.interventions.attention import (
 from bayesticket.interventions.base import AttentionIntervention, Intervention, Recipe, as_recipe
 from bayesticket.interventions.context import Context
 from bayesticket.interventions.grokfast import Grokfast
-from bayesticket.interventions.live import Live, reader, require_readable, term_names
+from bayesticket.interventions.live import Live, require_readable, term_names
 from bayesticket.interventions.orthograd import OrthoGrad, orthogonal_part
 from bayesticket.interventions.priors import (
     EntropyPrior,
@@ -58,7 +58,6 @@ __all__ = [
     "no_residual_hooks",
     "noise_of_norm",
     "orthogonal_part",
-    "reader",
     "require_readable",
     "root_sum",
     "score_sum",

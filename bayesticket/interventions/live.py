@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,26 @@ from bayesticket.tasks import Examples, require_informative_rows, require_seed
 
 if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
+
+
+@dataclass(eq=False)
+class _Attached:
+    """A part of a recipe at work: its name, its context, and what it has read in the last forward pass."""
+
+    name: str
+    part: "Intervention"
+    context: Context
+    read: dict[bool, dict[str, Tensor]] = field(default_factory=lambda: {True: {}, False: {}})
+    """Activations, undetached. What is read without gradients does not replace what was read with them."""
+
+    @property
+    def read_now(self) -> dict[str, Tensor]:
+        """What was read in the mode that torch is in, with gradients or without."""
+        return self.read[torch.is_grad_enabled()]
+
+    def keep(self, tensor: Tensor, hook: HookPoint) -> None:
+        """A hook function that keeps the activation it sees."""
+        self.read_now[str(hook.name)] = tensor
 
 
 class Live:
@@ -69,26 +90,31 @@ class Live:
         require_one_replacement(self.parts, batch.n_positions)
         self.model = model
         self.context = Context(batch, model, seed=seed)
-        self.contexts = [self.context.with_own_state() for _ in self.parts]
         self.changes_gradients = any(part.fills("gradients") for part in self.parts)
-        self._names = term_names(self.parts)
-        # What is read with gradients on is kept apart, so that a look without them in between takes nothing away.
-        self._read: dict[bool, list[dict[str, Tensor]]] = {mode: [{} for _ in self.parts] for mode in (True, False)}
+        named = zip(term_names(self.parts), self.parts, strict=True)
+        self._attached = [_Attached(name, part, self.context.with_own_state()) for name, part in named]
         self._stack: ExitStack | None = None
         self._projected = self._gradients_changed = False
-        for part, context in zip(self.parts, self.contexts, strict=True):
-            part.check(context)
-            context.state = initial_state(part, context) if state_of is None else state_of._state_of(part)
+        for each in self._attached:
+            each.part.check(each.context)
+            each.context.state = (
+                initial_state(each.part, each.context) if state_of is None else state_of._state_of(each.part)
+            )
         self.edits: list[NamedHook] = []
         self.hooks: list[NamedHook] = []
-        for place, (part, context) in enumerate(zip(self.parts, self.contexts, strict=True)):
-            edits, reads = edits_of(part, context), names_read_by(part)
+        for each in self._attached:
+            edits, reads = edits_of(each.part, each.context), names_read_by(each.part)
             self.edits += edits
             # A part reads what the parts to its left have made of an activation.
-            self.hooks += [*edits, *((name, self._reader(place)) for name in reads)]
-            if names := [*(name for name, _ in edits), *reads]:
-                require_firing(model, batch.tokens, names, type(part).__name__)
+            self.hooks += [*edits, *((name, each.keep) for name in reads)]
+            if used := [*(name for name, _ in edits), *reads]:
+                require_firing(model, batch.tokens, used, type(each.part).__name__)
         self._watch = Watch(self.parts, model)
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The context of each part, from left to right."""
+        return [each.context for each in self._attached]
 
     @property
     def hook_names(self) -> list[str]:
@@ -103,12 +129,6 @@ class Live:
     def select(self, index: Tensor | None) -> None:
         """Says that the model runs on these examples of the batch next; None is all of them."""
         self.context.select(index)
-
-    def _reader(self, place: int):
-        def read(tensor: Tensor, hook: HookPoint) -> None:
-            self._read[torch.is_grad_enabled()][place][str(hook.name)] = tensor
-
-        return read
 
     @property
     def epoch(self) -> int | None:
@@ -134,8 +154,8 @@ class Live:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         stack, self._stack = self._stack, None
-        for read in (*self._read[True], *self._read[False]):
-            read.clear()  # so that no graph outlives the context
+        for each in self._attached:
+            each.read = {True: {}, False: {}}  # so that no graph outlives the context
         if stack is not None:
             stack.close()
 
@@ -143,12 +163,11 @@ class Live:
         """The terms to add to the loss, by name, from the last forward pass."""
         terms = {}
         self.context.begin_penalties()
-        reads = self._read[torch.is_grad_enabled()]
-        for name, part, context, read in zip(self._names, self.parts, self.contexts, reads, strict=True):
-            ordered = Activations(part, {hook: self._activation(hook, read, part) for hook in part.reads()})
-            term = require_term(part, part.penalty(context, ordered))
+        for each in self._attached:
+            read = {hook: self._activation(hook, each) for hook in each.part.reads()}
+            term = require_term(each.part, each.part.penalty(each.context, Activations(each.part, read)))
             if term is not None:
-                terms[name] = term
+                terms[each.name] = term
         return terms
 
     def penalty(self) -> Float[Tensor, ""]:
@@ -161,11 +180,11 @@ class Live:
         self._gradients_changed = True
         parameters = self.context.parameters
         with torch.no_grad():
-            for part, context in zip(self.parts, self.contexts, strict=True):
-                if part.fills("gradients"):
+            for each in self._attached:
+                if each.part.fills("gradients"):
                     before = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-                    changed = new_gradients(part, context, before)
-                    kept = {tensor.untyped_storage().data_ptr() for tensor in context.state.values()}
+                    changed = new_gradients(each.part, each.context, before)
+                    kept = {tensor.untyped_storage().data_ptr() for tensor in each.context.state.values()}
                     for name, gradient in changed.items():
                         # What is state must not be clipped in place, as gradients are.
                         is_state = gradient.untyped_storage().data_ptr() in kept
@@ -187,11 +206,10 @@ class Live:
 
     def _project(self) -> None:
         self._projected = True
-        pairs = zip(self.parts, self.contexts, strict=True)
-        projecting = [(part, context) for part, context in pairs if part.fills("project")]
+        projecting = [each for each in self._attached if each.part.fills("project")]
         # A second pass where there are several: a later one may have undone what an earlier one had set up.
-        for part, context in projecting * (2 if len(projecting) > 1 else 1):
-            part.project(context)
+        for each in projecting * (2 if len(projecting) > 1 else 1):
+            each.part.project(each.context)
 
     @property
     def has_own_parts(self) -> bool:
@@ -205,39 +223,41 @@ class Live:
     def state(self) -> dict[str, Tensor]:
         """Copies the state of all parts, as tensors named `<part>/<name>`."""
         return {
-            f"{part}/{name}": tensor.detach().clone()
-            for part, context in zip(self._names, self.contexts, strict=True)
-            for name, tensor in context.state.items()
+            f"{each.name}/{name}": tensor.detach().clone()
+            for each in self._attached
+            for name, tensor in each.context.state.items()
         }
 
     def restore_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Puts back what `state` copied."""
         if difference := sorted(set(self.state()) ^ set(tensors)):
             raise refuse("state", difference, "exactly the tensors of the recipe's state")
-        for part, context in zip(self._names, self.contexts, strict=True):
-            for name, tensor in context.state.items():
-                stored = tensors[f"{part}/{name}"]
+        for each in self._attached:
+            state = each.context.state
+            for name, tensor in state.items():
+                stored = tensors[f"{each.name}/{name}"]
                 if (stored.shape, stored.dtype) == (tensor.shape, tensor.dtype):
                     tensor.copy_(stored)  # in place: a hook may hold the tensor
                 else:
-                    context.state[name] = stored.to(tensor.device, copy=True)
+                    state[name] = stored.to(tensor.device, copy=True)
 
     def _state_of(self, part: "Intervention") -> dict[str, Tensor]:
         """The state of one of the parts, for another recipe at work that shares it."""
-        return next(context.state for own, context in zip(self.parts, self.contexts, strict=True) if own is part)
+        return next(each.context.state for each in self._attached if each.part is part)
 
-    def _activation(self, hook: str, read: dict[str, Tensor], part: "Intervention") -> Tensor:
-        if hook not in read:
+    def _activation(self, hook: str, reading: _Attached) -> Tensor:
+        """What a part has read at a hook point; raises unless the model has run on the selected examples."""
+        if (activation := reading.read_now.get(hook)) is None:
             raise BayesticketError(
-                f"penalty: {type(part).__name__} reads {hook}, and the model has not run since attach; "
+                f"penalty: {type(reading.part).__name__} reads {hook}, and the model has not run since attach; "
                 f"accepted: a forward pass inside the context, before penalty()"
             )
-        if len(read[hook]) != self.context.n_examples:
+        if len(activation) != self.context.n_examples:
             raise BayesticketError(
-                f"penalty: the model ran on {len(read[hook])} sequences; accepted: the {self.context.n_examples} of "
+                f"penalty: the model ran on {len(activation)} sequences; accepted: the {self.context.n_examples} of "
                 f"the batch that was attached"
             )
-        return read[hook]
+        return activation
 
 
 def require_readable(model: object, batch: object) -> None:
@@ -254,15 +274,6 @@ def require_readable(model: object, batch: object) -> None:
     for token in (int(batch.tokens.min()), int(batch.tokens.max())):
         if not 0 <= token < model.cfg.d_vocab:
             raise refuse_case("batch", f"token {token}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
-
-
-def reader(into: dict[str, Tensor]):
-    """A hook that keeps the activation it sees, undetached."""
-
-    def read(tensor: Tensor, hook: HookPoint) -> None:
-        into[str(hook.name)] = tensor
-
-    return read
 
 
 def term_names(parts: Iterable["Intervention"]) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayesticket.attention import AttentionSite
 from bayesticket.errors import refuse, require_integer
-from bayesticket.interventions import Intervention, Live, as_recipe, reader, require_readable
+from bayesticket.interventions import Intervention, Live, as_recipe, require_readable
 from bayesticket.measures.base import Measure, Observation, OptimizerStep
 from bayesticket.measures.bound import BoundMeasure
 from bayesticket.measures.columns import Half, Measured
@@ -21,6 +21,7 @@ from bayesticket.model import (
     TokenRows,
     choose_forward,
     full_forward,
+    keep_in,
     mounted,
     pattern_name,
     query_forward,
@@ -73,7 +74,7 @@ class Observer:
         self.differentiated = list(dict.fromkeys(name for names in gradients for name in names))
         self.activations: dict[str, Tensor] = {}
         """What the hooks have read in the forward pass that is being observed, undetached."""
-        self.hooks: list[NamedHook] = [(name, reader(self.activations)) for name in self.hook_names]
+        self.hooks: list[NamedHook] = [(name, keep_in(self.activations)) for name in self.hook_names]
 
     def reasons(self) -> list[str]:
         """Why the query-only forward cannot serve the measures, apart from the hook points they read."""

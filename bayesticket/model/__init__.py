@@ -18,7 +18,7 @@ from bayesticket.model.forward import (
     query_forward,
     why_full,
 )
-from bayesticket.model.hooks import NamedHook, mounted, own_hooks, require_firing, require_head, require_layer
+from bayesticket.model.hooks import NamedHook, keep_in, mounted, own_hooks, require_firing, require_head, require_layer
 from bayesticket.model.names import (
     final_name,
     is_before_scores,
@@ -85,6 +85,7 @@ __all__ = [
     "is_mlp",
     "is_position_embedding",
     "is_routing",
+    "keep_in",
     "layer_of",
     "linear_attention",
     "linear_attention_hooks",

@@ -40,6 +40,15 @@ def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[No
                 point.fwd_hooks.remove(handle)
 
 
+def keep_in(activations: dict[str, Tensor]) -> HookFunction:
+    """A hook function that keeps the activation it sees, undetached, under the name of its hook point."""
+
+    def keep(tensor: Tensor, hook: HookPoint) -> None:
+        activations[str(hook.name)] = tensor
+
+    return keep
+
+
 def mount_permanently(model: HookedTransformer, hooks: Iterable[NamedHook]) -> None:
     """Mounts hooks that belong to the model and are not removed."""
     for name, function in hooks:

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 import bayesticket as bt
 from bayesticket import theory
-from bayesticket.interventions import reader
 from bayesticket.measures import ExplainingAway, LipschitzBounds, Observer, observe
 from bayesticket.measures.explaining import explaining_away
-from bayesticket.model import mounted
+from bayesticket.model import keep_in, mounted
 
 TASK = TASKS["addition"]
 
@@ -49,7 +48,7 @@ def test_the_chain_holds_and_autograd_agrees_with_the_closed_form(name, forward,
     seen = {}
     # The measured gradient, once more: one backward pass for each example, through the full forward.
     for n in range(0, len(batch), 7):
-        with mounted(model, [("blocks.0.attn.hook_attn_scores", reader(seen))]):
+        with mounted(model, [("blocks.0.attn.hook_attn_scores", keep_in(seen))]):
             loss = F.cross_entropy(model(batch.tokens[n : n + 1])[:, -1], batch.targets[n : n + 1])
         (gradient,) = torch.autograd.grad(loss, seen["blocks.0.attn.hook_attn_scores"])
         torch.testing.assert_close(chain.measured[n], gradient[0, :, -1].abs(), rtol=1e-8, atol=1e-14)

@@ -28,7 +28,7 @@ from programs import alive, is_under_way, running, wait_until
 
 import bayesticket as bt
 from bayesticket.runs import RunDirectory
-from bayesticket.sweeps import Job, backends, failures, schedule, train_jobs
+from bayesticket.sweeps import Job, backends, failures, job_queue, train_jobs
 from bayesticket.sweeps.pool import held_alive_file
 from bayesticket.sweeps.progress import Progress, write_progress
 from bayesticket.sweeps.worker import Outcome, train_job
@@ -40,8 +40,8 @@ FORK = multiprocessing.get_context("fork")
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forked processes, which have imported everything; the tests of the quick start use spawned ones, as users do."""
     monkeypatch.setattr(backends, "START_METHOD", "fork")
-    monkeypatch.setattr(schedule, "POLL_EVERY", 0.05)
-    monkeypatch.setattr(schedule, "RETRY_BUSY_AFTER", 0.2)
+    monkeypatch.setattr(job_queue, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(job_queue, "RETRY_BUSY_AFTER", 0.2)
 
 
 class Gate:

@@ -18,7 +18,7 @@ from programs import alive, running, wait_until
 import bayesticket as bt
 from bayesticket.runs import RunDirectory
 from bayesticket.specs import spec_id
-from bayesticket.sweeps import Runs, backends, schedule, sweep
+from bayesticket.sweeps import Runs, backends, job_queue, sweep
 
 module = sys.modules["bayesticket.sweeps.sweep"]
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
@@ -28,8 +28,8 @@ OPTIONS = {"model": SMALL, "epochs": 40, "lr": 3e-3}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "START_METHOD", "fork")
-    monkeypatch.setattr(schedule, "POLL_EVERY", 0.05)
-    monkeypatch.setattr(schedule, "RETRY_BUSY_AFTER", 0.2)
+    monkeypatch.setattr(job_queue, "POLL_EVERY", 0.05)
+    monkeypatch.setattr(job_queue, "RETRY_BUSY_AFTER", 0.2)
 
 
 @pytest.fixture
