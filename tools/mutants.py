@@ -46,7 +46,7 @@ EQUIVALENT = [
     ("theory/flow", "scores + torch.zeros_like", "scores - torch.zeros_like", "it broadcasts, and zero has no sign"),
     ("model/forward", "gradient = gradient.contiguous()", "pass", "one copy instead of one in each of the sums"),
     ("interventions/attention", ".any(0).any(0)", ".any(1).any(0)", "examples and heads, in either order"),
-    ("interventions/live", "draws = 0", "draws = 1", "another stream of the same noise"),
+    ("interventions/context", "draws = 0", "draws = 1", "another stream of the same noise"),
 ]
 
 BOTH_WAYS = "Lt LtE, Gt GtE, Lt Gt, LtE GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, BitAnd BitOr, And Or"
@@ -68,6 +68,8 @@ def places(parent: ast.AST, statement: ast.stmt | None = None, in_function: bool
         for key, node in enumerate(value) if isinstance(value, list) else [(field, value)]:
             match node:
                 case ast.Raise() | ast.JoinedStr() | ast.FunctionDef(name="__repr__") | ast.Expr(value=ast.Constant()):
+                    continue
+                case ast.keyword(arg="strict"):  # zip's, by which a mistake would be noticed
                     continue
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in MESSAGES:
                     continue

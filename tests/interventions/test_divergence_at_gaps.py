@@ -7,13 +7,13 @@ from helpers import value_of
 
 import bayesticket as bt
 from bayesticket import theory
-from bayesticket.model import RowLayout, full_forward, pattern_name, query_forward, scores_name
+from bayesticket.model import TokenRows, full_forward, pattern_name, query_forward, scores_name
 
 TASK = TASKS["addition"]
 BATCH = TASK.split().train
 GAPS = (0.0, 10.0, 90.0, 200.0)
 FORWARDS = {
-    "fast": lambda model: query_forward(model, RowLayout(BATCH.tokens, model.cfg.n_heads)),
+    "fast": lambda model: query_forward(model, TokenRows(BATCH.tokens, model.cfg.n_heads)),
     "full": lambda model: full_forward(model, BATCH.tokens),
 }
 
