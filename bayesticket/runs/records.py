@@ -16,8 +16,8 @@ class Records:
 
     >>> records = Records(TrainConfig(stop_after_grok=100))
     >>> records.add({"epoch": 40, "test_accuracy": 1.0})
-    >>> records.stop_at, records.curves()["test_accuracy"].loc[40]
-    (140, 1.0)
+    >>> records.stop_at, records.curves()["test_accuracy"].tolist()
+    (140, [1.0])
     """
 
     def __init__(self, config: TrainConfig):

@@ -5,7 +5,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 import bayesticket as bt
-from bayesticket.figures import plot_bounds, plot_capacity, plot_frequencies, plot_gradients, plot_structure
+from bayesticket.cli.expressions import parse_spec
+from bayesticket.figures import FAMILIES, plot_bounds, plot_capacity, plot_frequencies, plot_gradients, plot_structure
 
 PLOTS = {
     "bounds": plot_bounds,
@@ -16,7 +17,7 @@ PLOTS = {
 }
 
 
-MEASURES = [
+VARIANTS = [
     bt.ExplainingAway(examples=None),
     bt.LipschitzBounds(),
     bt.SeparabilityMargin(),
@@ -42,6 +43,9 @@ MEASURES = [
     bt.KeyFrequencyCount(),
     bt.FourierGini(),
 ]
+OF_FAMILIES = [parse_spec(text, kind=bt.Measure) for family in FAMILIES for text in family.measures]
+MEASURES = [*VARIANTS, *(measure for measure in OF_FAMILIES if type(measure) not in map(type, VARIANTS))]
+"""Every measure that a family is drawn from; of some, settings other than the default."""
 
 
 EXPECTED = {

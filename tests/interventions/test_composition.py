@@ -46,8 +46,8 @@ def test_hooks_of_a_task_are_made_for_its_examples():
 
 def test_hooks_act_from_left_to_right_each_with_a_state_of_its_own():
     @bt.spec
-    class Adding(bt.Intervention):
-        """Adds to the MLP's output what its state holds."""
+    class DoublingAndAdding(bt.Intervention):
+        """Doubles the MLP's output, and adds to it what its state holds."""
 
         amount: float = 1.0
 
@@ -61,7 +61,7 @@ def test_hooks_act_from_left_to_right_each_with_a_state_of_its_own():
     keep = ("blocks.0.hook_mlp_out", lambda tensor, hook: seen.append(tensor))
     model = a_model()
     with torch.no_grad():
-        for hooks in ([], (Adding(1.0) + Adding(5.0)).hooks(TRAIN)):
+        for hooks in ([], (DoublingAndAdding(1.0) + DoublingAndAdding(5.0)).hooks(TRAIN)):
             with model.hooks(fwd_hooks=[*hooks, keep]):
                 model(TRAIN.tokens)
     torch.testing.assert_close(seen[1], 2 * (2 * seen[0] + 1.0) + 5.0)

@@ -244,7 +244,7 @@ def test_a_state_of_another_shape_is_copied_when_it_is_restored():
 @pytest.mark.parametrize(("since", "noticed_after"), [(0, 1), (1, 2), (2, 4), (3, 4), (4, 8)])
 def test_state_on_the_object_is_looked_for_after_1_2_4_8_steps(since, noticed_after):
     @bt.spec
-    class Remembering(bt.Intervention):
+    class RememberingSteps(bt.Intervention):
         def __post_init__(self):
             object.__setattr__(self, "seen", [])
 
@@ -253,12 +253,12 @@ def test_state_on_the_object_is_looked_for_after_1_2_4_8_steps(since, noticed_af
                 self.seen.append(context.step)
 
     def loop():
-        with Remembering().attach(a_model(), TRAIN) as live:
+        with RememberingSteps().attach(a_model(), TRAIN) as live:
             for _ in range(20):
                 steps.append(live.context.step)
                 live.project()
 
     steps = []
-    with pytest.raises(bt.BayesticketError, match="Remembering: got state on itself"):
+    with pytest.raises(bt.BayesticketError, match="RememberingSteps: got state on itself"):
         loop()
     assert len(steps) == noticed_after
