@@ -89,11 +89,11 @@ def test_attention_that_is_not_the_softmax_of_its_scores_is_judged_by_its_patter
     model, kept = a_model(), {}
 
     @bt.spec
-    class Keep(bt.Intervention):
+    class KeepsPattern(bt.Intervention):
         def edits(self, context):
             return [(pattern_name(0), lambda pattern, hook: kept.update(pattern=pattern))]
 
-    with (Gap(200.0) + edit + Keep() + bt.KLPrior(strength=1.0)).attach(model, BATCH) as live:
+    with (Gap(200.0) + edit + KeepsPattern() + bt.KLPrior(strength=1.0)).attach(model, BATCH) as live:
         FORWARDS[forward](model)
         expected = theory.kl_divergence(the_oracle(torch.float32), the_query(kept["pattern"])).mean()
         assert live.penalty().item() == expected.item()
