@@ -5,7 +5,7 @@ import pytest
 
 import bayesticket as bt
 from bayesticket.runs import Header
-from bayesticket.sweeps import Record, assemble
+from bayesticket.sweeps import RunSummary, assemble
 
 CURVES = pd.DataFrame(
     {"test_accuracy": [0.1, 1.0], "train_accuracy": [0.5, 1.0]}, index=pd.Index([0, 10], name="epoch")
@@ -15,7 +15,7 @@ RUN = bt.Run(description={}, tensors={}, weights={}, curves=CURVES, epoch=10)
 
 @pytest.mark.parametrize("curve", [None, 3, ["test_accuracy"], "accuracy"])
 def test_a_curve_that_is_none(curve):
-    runs = assemble({("none", 0): Record(Header({"type": "TrainConfig"}, "finished", 10, 1.0, {}), CURVES)})
+    runs = assemble({("none", 0): RunSummary(Header({"type": "TrainConfig"}, "finished", 10, 1.0, {}), CURVES)})
     asked = [
         lambda: RUN.grok_epoch(curve=curve),
         lambda: RUN.stable_after(curve=curve),
