@@ -3,10 +3,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from bayesticket import notices
 from bayesticket.specs import Spec
 
 # The models of the tests are too small to gain from a second thread, and lose much when cores are shared.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    """Every test is a session of its own for what is logged once in a session."""
+    monkeypatch.setattr(notices, "SAID", set())
 
 
 @pytest.fixture

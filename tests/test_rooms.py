@@ -9,7 +9,7 @@ import bayesticket
 
 HOUSE = Path(bayesticket.__file__).parent
 ORDER = (
-    *("errors", "seeding", "files", "threads"),
+    *("errors", "seeding", "files", "threads", "notices"),
     *("specs", "schedules", "tasks", "model", "attention", "theory", "optim", "interventions", "measures"),
     *("runs", "sweeps", "analysis", "figures", "paper", "cli"),
 )

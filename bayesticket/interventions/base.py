@@ -27,6 +27,7 @@ from bayesticket.interventions.live import Live
 from bayesticket.interventions.ports import edits_of, initial_state
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.model import HookedTransformer, NamedHook, visible_from
+from bayesticket.notices import notice
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask, Examples
 
@@ -161,6 +162,11 @@ def as_examples(batch: object) -> Examples:
 class AttentionIntervention(AttentionSite, Intervention):
     """Base of the interventions on attention."""
 
+    layer: int | tuple[int, ...] = 0
+    """Layer or layers: by default the first alone, also in a deeper model, where a notice says so."""
+    head: int | tuple[int, ...] | None = None
+    """Head or heads; None for all."""
+
     def __post_init__(self):
         super().__post_init__()
         for name, accepted in (("layer", "one or several layers, such as (0, 1)"), ("head", "heads, or None for all")):
@@ -171,6 +177,14 @@ class AttentionIntervention(AttentionSite, Intervention):
         """Raises unless the model has the layers, the heads and the query."""
         assert context.model is not None
         self.require_place(context.model, context.batch.n_positions)
+        notice_of_first_layer(self, self.layer, context.model)
+
+
+def notice_of_first_layer(intervention: Intervention, layer: object, model: HookedTransformer) -> None:
+    """Says once that an intervention acts on the first layer of a deeper model alone, as it does by default."""
+    if layer == 0 and (n := model.cfg.n_layers) > 1:
+        kind, every = type(intervention).__name__, tuple(range(n))
+        notice(f"{kind} acts on layer 0 alone, of {n} layers; layer={every} would be all of them")
 
 
 def check_target(intervention: AttentionIntervention, target: Target, context: Context) -> None:

@@ -13,6 +13,7 @@ from bayesticket.interventions.base import (
     AttentionIntervention,
     Intervention,
     check_target,
+    notice_of_first_layer,
 )
 from bayesticket.interventions.context import Context
 from bayesticket.model import pattern_name, require_layer, routing_parameters, scores_name, visible_from
@@ -155,13 +156,10 @@ class QKPenalty(Intervention):
 
     def check(self, context: Context) -> None:
         """Raises unless the model has the layers."""
-        _require_layers(self, self.layer, context)
-
-
-def _require_layers(intervention: Intervention, layer: int | tuple[int, ...], context: Context) -> None:
-    assert context.model is not None
-    for place in (layer,) if isinstance(layer, int) else layer:
-        require_layer(context.model, place, f"{type(intervention).__name__}.layer")
+        assert context.model is not None
+        for place in (self.layer,) if isinstance(self.layer, int) else self.layer:
+            require_layer(context.model, place, "QKPenalty.layer")
+        notice_of_first_layer(self, self.layer, context.model)
 
 
 @spec

@@ -46,6 +46,11 @@ class BoundMeasure:
         return cls(name, part, places, labels, reads, gradients)
 
     @property
+    def columns(self) -> list[str]:
+        """The names of its columns as far as they are known before it is taken: without the numbers of a vector."""
+        return [name for place, labels in self.labels.items() for name in _columns(self.name, _entries(place, labels))]
+
+    @property
     def hook_names(self) -> list[str]:
         """The hook points that it reads, at all places."""
         return [name for names in self.reads.values() for name in names]

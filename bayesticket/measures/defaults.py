@@ -1,6 +1,5 @@
 """What training records unless told otherwise."""
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,9 +11,8 @@ from bayesticket.measures.masses import InformativeMass
 from bayesticket.measures.norms import MLPNorm
 from bayesticket.measures.performance import Accuracy, Loss
 from bayesticket.model import HookedTransformer
+from bayesticket.notices import notice
 from bayesticket.tasks import Examples
-
-log = logging.getLogger("bayesticket")
 
 DEFAULT_MEASURES: tuple[Measure, ...] = (
     Loss(),
@@ -45,7 +43,7 @@ def suited_to(model: HookedTransformer, batch: Examples, measures: Iterable[Meas
             for each in measure.places(model).values():
                 each.check(model, batch)
         except BayesticketError as error:
-            log.warning("%s is not recorded. %s", type(measure).__name__, error)
+            notice(f"{type(measure).__name__} is not recorded. {error}")
         else:
             suited.append(measure)
     return tuple(suited)

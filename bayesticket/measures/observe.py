@@ -76,6 +76,11 @@ class Observer:
         """What the hooks have read in the forward pass that is being observed, undetached."""
         self.hooks: list[NamedHook] = [(name, keep_in(self.activations)) for name in self.hook_names]
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the curves as far as they are known before anything is measured."""
+        return [name for bound in self.bound.values() for name in bound.columns]
+
     def reasons(self) -> list[str]:
         """Why the query-only forward cannot serve the measures, apart from the hook points they read."""
         given = (measure.why_full(self.n_positions) for measure in self._measures)
@@ -199,10 +204,6 @@ def observe(
     return Observed(logits, task, activations, gradients, values)
 
 
-_WARNED: set[str] = set()
-"""Why `measure` has used the full forward: each reason is logged once, since `measure` may be called in a loop."""
-
-
 def measure(
     model: HookedTransformer,
     batch: Examples,
@@ -226,7 +227,7 @@ def measure(
     """
     observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
     names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
-    chosen = choose_forward(forward, model, names, reasons, warned=_WARNED)
+    chosen = choose_forward(forward, model, names, reasons)
     return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
 
 

@@ -8,7 +8,6 @@ MLP and the unembedding at that position only. Embeddings, keys and values are n
 a hook written against the last axes (`pattern[..., -1, :]`) acts as it does in the full forward.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Literal, cast
 
@@ -34,6 +33,7 @@ from bayesticket.model.names import (
     z_name,
 )
 from bayesticket.model.one_layer import unusual_setting
+from bayesticket.notices import notice
 
 SCORES, PATTERN, Z, ATTENTION_OUT = scores_name(0), pattern_name(0), z_name(0), attention_out_name(0)
 MIDDLE, MLP_PRE, MLP_POST, MLP_OUT = middle_name(0), mlp_pre_name(0), mlp_post_name(0), mlp_out_name(0)
@@ -44,7 +44,6 @@ FAST_HOOKS = (
 """The hook points that the query-only forward passes through."""
 
 FORWARDS = ("auto", "fast", "full")
-log = logging.getLogger("bayesticket")
 
 
 class TokenRows:
@@ -223,13 +222,8 @@ def choose_forward(
     model: HookedTransformer,
     names: Iterable[str] = (),
     reasons: Iterable[str | None] = (),
-    *,
-    warned: set[str] | None = None,
 ) -> Literal["fast", "full"]:
-    """Chooses a forward; logs a warning with the reason if "auto" has to use the full one.
-
-    `warned` holds the reasons that a warning has been logged for; they are logged once, and a new one is added.
-    """
+    """Chooses a forward; where "auto" has to use the full one, the reason is logged, once in a session."""
     require_choice("forward", forward, FORWARDS)
     if forward == "full":
         return "full"
@@ -238,8 +232,5 @@ def choose_forward(
         return "fast"
     if forward == "fast":
         raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
-    if warned is None or reason not in warned:
-        log.warning("using the full forward, because %s", reason)
-    if warned is not None:
-        warned.add(reason)
+    notice(f"using the full forward, because {reason}")
     return "full"

@@ -77,7 +77,7 @@ class Training:
         self.measures = (*default, *additional(default, config.measures))
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
-        require_recorded(config.stop_when, [*self.train.observer.bound, *self.test.observer.bound])
+        require_recorded(config.stop_when, [*self.train.observer.columns, *self.test.observer.columns])
         self.forward: Literal["fast", "full"] = self._choose_forward()
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]

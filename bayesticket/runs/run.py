@@ -1,6 +1,7 @@
 """A training run: its configuration, its curves and its weights."""
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -132,18 +133,37 @@ class Run:
             raise refuse_unrecorded(curve, "this run")
         return values >= threshold
 
-    def phases(self, by: Literal["gradient", "norm"] = "gradient", *, curve: str = "test_accuracy") -> "Phases":
+    def phases(
+        self, by: Literal["gradient", "norm"] = "gradient", *, curve: str = "test_accuracy", layer: int | None = None
+    ) -> "Phases":
         """The borders of the four phases (Section 5.1), read off the recorded curves.
 
         Plateau and resurgence are read off the gradient in the attention (`bayesticket.analysis.find_phases`), or with
-        `by="norm"` off training loss and the MLP's norm (`find_phases_by_norm`). The curve is that of `grok_epoch`.
+        `by="norm"` off training loss and the MLP's norm (`find_phases_by_norm`). The curve is that of `grok_epoch`. Of
+        a model of several layers, `layer` says which one's gradient and divergence are read.
         """
         from bayesticket.analysis import find_phases, find_phases_by_norm
 
         readings = {"gradient": find_phases, "norm": find_phases_by_norm}
         if not isinstance(by, str) or by not in readings:
             raise refuse_name("by", by, readings)
-        return readings[by](self.curves, grokking=self.grok_threshold, curve=curve)
+        columns = {"divergence": self._of_layer("kl_to_oracle", layer)}
+        if by == "gradient":
+            columns["gradient"] = self._of_layer("attention_gradient", layer)
+        return readings[by](self.curves, grokking=self.grok_threshold, curve=curve, **columns)
+
+    def _of_layer(self, measure: str, layer: int | None) -> str:
+        """The column of a default measure at a layer; raises where the run has several layers, and none is named."""
+        of_each = re.compile(rf"{measure}\[layer=each\]\[L(\d+)\]")
+        layers = {int(found[1]): name for name in self.curves if (found := of_each.fullmatch(name))} or {0: measure}
+        if layer is None and len(layers) == 1:
+            return layers[0]
+        if isinstance(layer, bool) or layer not in layers:
+            accepted = " or ".join(f"layer={n}" for n in layers)
+            if layer is None:
+                raise refuse_case("layer", "a run of several layers", accepted)
+            raise refuse("layer", layer, accepted)
+        return layers[layer]
 
     def plot(self) -> "go.Figure":
         """Accuracy, attention, loss and norms against epochs, as a plotly Figure."""

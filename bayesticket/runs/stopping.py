@@ -118,9 +118,12 @@ def require_stop_rule(given: object) -> None:
 
 
 def require_recorded(rule: StopRule | None, curves: Sequence[str]) -> None:
-    """Raises where a rule is about a curve that is not recorded; curves of vectors are named without their entries."""
-    if rule is not None and str(replace(Column.parse(rule.curve), entry="")) not in curves:
-        raise refuse_name("stop_when.curve", rule.curve, curves)
+    """Raises where a rule is about a curve that is not recorded; of vectors without labels only the name is given."""
+    if rule is not None:
+        column = Column.parse(rule.curve)
+        vector = str(replace(column, entry=column.entry.rstrip("0123456789").rstrip(".")))
+        if not {rule.curve, vector} & set(curves):
+            raise refuse_name("stop_when.curve", rule.curve, curves)
 
 
 def split_stop(given: StopRule | StopFunction | None) -> tuple[StopRule | None, StopFunction | None]:

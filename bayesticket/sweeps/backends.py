@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import cast
 
 from bayesticket.errors import BayesticketError, one_line
-from bayesticket.sweeps.process import EXIT_TERMINATED, READY, serve
+from bayesticket.notices import notice
+from bayesticket.sweeps.process import EXIT_TERMINATED, READY, Warned, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
 START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -147,6 +148,8 @@ class ProcessBackend(Backend):
                 worker.ready, self.failed_starts = True, 0
                 assert worker.job is not None
                 self._send(connection, worker.job)
+            elif isinstance(message, Warned):
+                notice(message.text)
             elif worker.job is not None:
                 outcomes.append((worker.job, message))
                 worker.job = None

@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice
-from bayesticket.measures import DEFAULT_MEASURES
+from bayesticket.measures import DEFAULT_MEASURES, Column
 from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def assemble(runs: Mapping[Key, RunSummary], axes: Iterable[str] = ("interventio
     long = pd.concat([run.curves for run in ordered], keys=keys, names=[*dims, "epoch"])
     curves = long.to_xarray().reindex(labels)
     nothing = np.full([curves.sizes[dim] for dim in (*dims, "epoch")], np.nan)
+    known = {Column.parse(str(name)).curve for name in curves.data_vars}
     for name in (each.named(half) for each in DEFAULT_MEASURES for half in each.recorded_on):
-        if name not in curves:  # runs of an earlier version did not record it
+        if Column.parse(name).curve not in known:  # not recorded, at any layer, by runs of an earlier version
             curves[name] = ((*dims, "epoch"), nothing)
 
     shape = [len(found) for found in labels.values()]

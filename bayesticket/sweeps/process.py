@@ -5,12 +5,14 @@ has imported torch, which takes seconds.
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 TERMINATING = threading.Event()
@@ -22,6 +24,13 @@ EXIT_TERMINATED = 75
 """Exit code of a process that was terminated from outside, and did not fail by itself."""
 READY = "ready"
 """The message that a process sends when it has imported everything and can train its first job."""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """The message that a process sends for a warning, which its parent logs once for all processes."""
+
+    text: str
 
 
 def serve(connection: Connection, environment: Mapping[str, str]) -> None:
@@ -39,6 +48,7 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
     from bayesticket.sweeps.worker import train_pickled
 
     with contextlib.suppress(EOFError, OSError):  # the parent has died or closed the connection
+        _send_warnings(connection)
         connection.send(READY)
         while (message := connection.recv()) is not None:
             _TRAINING.set()
@@ -47,6 +57,18 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
             if TERMINATING.is_set():
                 os._exit(EXIT_TERMINATED)
             connection.send(outcome)
+
+
+def _send_warnings(connection: Connection) -> None:
+    """Makes what the library warns of in this process a message to its parent."""
+
+    class Send(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            connection.send(Warned(record.getMessage()))
+
+    log = logging.getLogger("bayesticket")
+    log.addHandler(Send(logging.WARNING))
+    log.propagate = False
 
 
 def _terminate() -> None:
