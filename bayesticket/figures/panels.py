@@ -111,20 +111,22 @@ def untitled(figure: go.Figure) -> go.Figure:
 
 def _arrange(figure: go.Figure, rows: Sequence[Row], names: int, *, legend_first: bool) -> int:
     """Gives each panel its height, with `names` pixels for the phases' names above the first; returns the height."""
-    raised = [LINE * _lines_of_legend(row) if place or legend_first else 0 for place, row in enumerate(rows)]
-    height = sum(row.height for row in rows) + GAP * (len(rows) - 1) + sum(raised[1:])
-    top, over = height, names
-    for place, (row, up) in enumerate(zip(rows, raised, strict=True), 1):
+    legends = [LINE * _lines_of_legend(row) if place or legend_first else 0 for place, row in enumerate(rows)]
+    height = sum(row.height for row in rows) + GAP * (len(rows) - 1) + sum(legends[1:])
+    top = height
+    for place, (row, legend) in enumerate(zip(rows, legends, strict=True), 1):
+        if place > 1:
+            top -= legend
+        above = top + (names if place == 1 else 0)  # from there up: the legend, then the panel's title
         figure.update_layout(
             {
                 axis_name("yaxis", place): {"domain": [max(top - row.height, 0) / height, top / height]},
-                axis_name("legend", place): {"y": (top + over) / height, "font": {"size": 12.5}},
+                axis_name("legend", place): {"y": above / height, "font": {"size": 12.5}},
             }
         )
-        figure.layout["annotations"][place - 1].update(y=(top + over + up) / height)
-        top -= row.height + GAP + (raised[place] if place < len(rows) else 0)
-        over = 0
-    margin = TITLE + 46 + names + raised[0]
+        figure.layout["annotations"][place - 1].update(y=(above + legend) / height)
+        top -= row.height + GAP
+    margin = TITLE + 46 + names + legends[0]
     figure.update_layout(height=height + margin + 60, margin={"t": margin, "b": 60})
     return height
 

@@ -71,7 +71,7 @@ def place_names(spans: Mapping[str, tuple[int, int]], last: int) -> list[PhaseNa
             continue
         begins = min(left, 1 - width)
         line = next((line for line, until in enumerate(taken) if line and until <= begins), len(taken))
-        taken[line : line + 1] = [begins + width]
+        taken[line : line + 1] = [begins + width]  # of a new line too
         fits = begins == left
         placed.append(PhaseName(name, left if fits else 1.0, "left" if fits else "right", line))
     return placed

@@ -166,12 +166,12 @@ def train_config(
         with directory.locked():
             if directory.is_complete():  # by whoever held the lock before
                 return Run.load(directory.path)
-            _go_on_from(directory, training)
+            _begin_or_continue(directory, training)
             return run_to_end(training)
 
 
-def _go_on_from(directory: RunDirectory, training: Training) -> None:
-    """Makes a run in its directory go on from the last checkpoint, or from the beginning."""
+def _begin_or_continue(directory: RunDirectory, training: Training) -> None:
+    """Has a run continue from the last checkpoint in its directory, where there is one, and writes its header."""
     if directory.has_run() and training.config_file is None:
         training.config_file = directory.header().made_with.get("config_file")
     if (checkpoint := directory.read_checkpoint()) is not None:

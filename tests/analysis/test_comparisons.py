@@ -115,6 +115,13 @@ def test_permutations_are_drawn_only_above_the_number_given():
     assert min(drawn) >= 1 / 6
 
 
+def test_twenty_thousand_permutations_are_drawn_unless_told_otherwise():
+    generator = np.random.default_rng(0)
+    p = log_rank_p(draw(generator, 9), draw(generator, 9))  # 48,620 permutations
+    assert 0 < p < 1
+    assert p * 20_001 == pytest.approx(round(p * 20_001), abs=1e-9)
+
+
 # --- ratios ---
 
 
@@ -241,6 +248,15 @@ def test_a_comparison_says_what_its_parts_say(seed, n, confidence):
     assert comparison.p == log_rank_p(one, other)
     assert comparison.grokked == (one.reached.sum(), other.reached.sum())
     assert comparison.runs == (n, n)
+
+
+def test_a_run_that_grokked_at_epoch_0_leaves_no_ratio():
+    at_once, later = Times.of([0, 2, 3], trained=[9] * 3), Times.of([4, 5, 6], trained=[9] * 3)
+    for one, other in ((at_once, later), (later, at_once)):
+        comparison = compare_times(one, other)
+        assert comparison.ratio is None
+        assert "ratio not defined, as a run grokked at epoch 0" in str(comparison)
+        assert comparison.p == log_rank_p(one, other)
 
 
 def test_arms_of_other_seeds_are_compared_unpaired():

@@ -11,8 +11,8 @@ from bayesticket.figures.measures.columns import (
     columns_of,
     entries_of,
     lines,
+    lines_by_setting,
     losses,
-    settings,
 )
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
@@ -69,7 +69,7 @@ def _rows(run: Run) -> list[Row]:
         Row(Panel("Frobenius norm", log=True), norms, height=210),
         Row(inside, condition, height=60, integers=True),
         Row(Panel("steepness, from z to the logits", log=True), steepness, height=180),
-        Row(Panel("class margin"), settings(run, "class_margin", "least")),
+        Row(Panel("class margin"), lines_by_setting(run, "class_margin", "least")),
         Row(Panel("share of ‖θ‖² that a step takes"), steps),
         Row(Panel("loss", log=True), scaled, losses(run)),
         Row(Panel("effective rank before the unembedding"), rank, height=110, from_zero=True),

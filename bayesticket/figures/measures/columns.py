@@ -72,7 +72,7 @@ def lines(
     return curves
 
 
-def settings(
+def lines_by_setting(
     run: Run, measure: str, default: str, entry: str = "", *, colours: Sequence[str] = COLOURS, dash: str = "solid"
 ) -> list[Curve]:
     """One entry of a measure, with a colour for each setting of the measure's fields, named by the changed fields."""

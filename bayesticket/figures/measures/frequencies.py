@@ -11,8 +11,8 @@ from bayesticket.figures.measures.columns import (
     entries_of,
     in_words,
     lines,
+    lines_by_setting,
     losses,
-    settings,
 )
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
@@ -37,8 +37,8 @@ def _rows(run: Run) -> list[Row]:
         )
         for fields, entries in entries_of(run, "frequency_shares").items()
     ]
-    count = settings(run, "key_frequency_count", "the logits")
-    coefficient = settings(run, "fourier_gini", "W_E")
+    count = lines_by_setting(run, "key_frequency_count", "the logits")
+    coefficient = lines_by_setting(run, "fourier_gini", "W_E")
     return [
         Row(Panel("loss", log=True), by_keys, losses(run), height=230),
         *shares,

@@ -2,7 +2,15 @@
 
 import plotly.graph_objects as go
 
-from bayesticket.figures.measures.columns import DARK, accuracy_row, entries_of, in_words, lines, numbered, settings
+from bayesticket.figures.measures.columns import (
+    DARK,
+    accuracy_row,
+    entries_of,
+    in_words,
+    lines,
+    lines_by_setting,
+    numbered,
+)
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Curve, Row
 from bayesticket.figures.style import BLUE, GREEN, INK, MASS, ORANGE, PURPLE, SKY, VERMILION, Panel
@@ -18,17 +26,17 @@ def _rows(run: Run) -> list[Row]:
     ]
     mean = lines(run, "informative_mass_mean", "all of them, mean", GREEN, width=2.4)
     least = lines(run, "informative_mass_least", "least in any example", GREEN, dash="dot", width=2.4)
-    thresholds = settings(run, "structural_condition", "", "threshold", colours=DARK)
+    thresholds = lines_by_setting(run, "structural_condition", "", "threshold", colours=DARK)
     shares = [
-        *settings(run, "structural_condition", f"τ = {StructuralCondition().tau}"),
-        *settings(run, "structural_condition", "", "share", colours=DARK, dash="dash"),
+        *lines_by_setting(run, "structural_condition", f"τ = {StructuralCondition().tau}"),
+        *lines_by_setting(run, "structural_condition", "", "share", colours=DARK, dash="dash"),
     ]
     divergences = [
         *lines(run, "kl_to_oracle", "the oracle", GREEN),
-        *settings(run, "kl_to_target", "uniform", colours=(ORANGE, PURPLE, SKY, VERMILION, BLUE)),
+        *lines_by_setting(run, "kl_to_target", "uniform", colours=(ORANGE, PURPLE, SKY, VERMILION, BLUE)),
     ]
     entropy = lines(run, "attention_entropy", "entropy", BLUE, in_legend=False)
-    margins = settings(run, "separability_margin", "from the distractors’ centroid (Δ)", "margin")
+    margins = lines_by_setting(run, "separability_margin", "from the distractors’ centroid (Δ)", "margin")
     return [
         Row(MASS, [*by_position, *mean, *least], height=190),
         Row(Panel("least attention on an informative position, and τ", log=True), thresholds, least),
