@@ -13,7 +13,6 @@ starts a new interpreter sees the library unchanged there.
 import argparse
 import ast
 import contextlib
-import difflib
 import importlib.util
 import json
 import os
@@ -119,11 +118,20 @@ def mutants_of(module: str) -> Iterator[Mutant]:
         for owner, key, item in list(changes(*place)):
             old, owner[key] = owner[key], item
             code = compile(ast.fix_missing_locations(tree), str(path), "exec", dont_inherit=True)
-            both = [line for line in difflib.ndiff(before, ast.unparse(tree).splitlines()) if line[0] in "-+"]
-            owner[key] = old
-            was, now = (" ".join(line[1:].strip() for line in both if line[0] == sign) for sign in "-+")
+            after, owner[key] = ast.unparse(tree).splitlines(), old
+            was, now = (" ".join(map(str.strip, part)) for part in differing(before, after))
             if now != was and not any(was.replace(a, b, 1) == now for name, a, b, _ in EQUIVALENT if name == module):
                 yield Mutant(module, code, lines, f"line {statement.lineno}\n- {was}\n+ {now}")
+
+
+def differing(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
+    """What is left of two lists of lines without the lines that they begin and end with in common."""
+    pairs = list(zip(before, after, strict=False))
+    first = next((place for place, (one, other) in enumerate(pairs) if one != other), len(pairs))
+    before, after = before[first:], after[first:]
+    pairs = list(zip(before[::-1], after[::-1], strict=False))
+    last = next((place for place, (one, other) in enumerate(pairs) if one != other), len(pairs))
+    return before[: len(before) - last], after[: len(after) - last]
 
 
 def inject(mutant: Mutant) -> None:
