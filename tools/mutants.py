@@ -46,6 +46,12 @@ EQUIVALENT = [
     ("model/forward", "gradient = gradient.contiguous()", "pass", "one copy instead of one in each of the sums"),
     ("interventions/attention", ".any(0).any(0)", ".any(1).any(0)", "examples and heads, in either order"),
     ("interventions/context", "draws = 0", "draws = 1", "another stream of the same noise"),
+    ("interventions/context", "draws = 0", "draws = 2", "another stream of the same noise"),
+    ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
+    ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),
+    ("optim/losses", "x >= 0", "x > 0", "both branches are 1 at 0"),
+    ("runs/loop", "len(terms) > 1", "len(terms) >= 1", "a sum of one term is that term, at the cost of a pass"),
+    ("analysis/times", "abs(number) >= 100", "abs(number) > 100", "both forms write 100 alike"),
 ]
 
 BOTH_WAYS = "Lt LtE, Gt GtE, Lt Gt, LtE GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, BitAnd BitOr, And Or"

@@ -139,13 +139,13 @@ class Training:
             if due:
                 self.record()
             for index in self._batches(config.batch_size):
-                self._step(index, self._rows_of(self.train.batch, index))
+                self._step(index, self._rows_of(self.train.batch, index), record=False)
         self.epoch += 1
 
     def _set_epoch(self) -> None:
         self.train.live.epoch = self.test.live.epoch = self.epoch
 
-    def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool = False) -> dict[str, float]:
+    def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool) -> dict[str, float]:
         """One optimiser step on the selected examples, and the training half's record where one is due."""
         live, observer = self.train.live, self.train.observer
         batch = self.train.batch if index is None else self.train.batch.select(index)

@@ -81,3 +81,18 @@ def test_one_query_by_two_names_is_replaced_once(use):
 def test_two_parts_that_replace_the_same_attention_are_refused_when_they_are_composed():
     with pytest.raises(bt.BayesticketError, match="which both replace the pattern of layer 0"):
         bt.FrozenAttention("uniform") + bt.FrozenAttention()
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        bt.FrozenAttention(head=0) + bt.FrozenAttention(head=1),
+        bt.FrozenAttention(query=3) + bt.FrozenAttention(),
+        bt.FrozenAttention(layer=0) + bt.FrozenAttention(layer=1),
+        bt.LinearAttention(head=0) + bt.FrozenAttention(head=1),
+        bt.FrozenAttention() + bt.MixedAttention(weight=0.5) + bt.KLPrior(),
+    ],
+    ids=repr,
+)
+def test_parts_that_replace_different_attention_go_together(recipe):
+    assert len(recipe.hooks(TRAIN)) >= 2

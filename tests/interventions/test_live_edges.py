@@ -238,3 +238,61 @@ def test_state_on_the_object_is_looked_for_after_1_2_4_8_steps(since, noticed_af
     with pytest.raises(bt.BayesticketError, match="RememberingSteps: got state on itself"):
         loop()
     assert len(steps) == noticed_after
+
+
+def test_noise_without_a_seed_never_repeats():
+    model, seen = a_model(), []
+    for _ in range(30):
+        with bt.GradientNoise().attach(model, TRAIN) as live:
+            model(TRAIN.tokens)
+            (gradient,) = torch.autograd.grad(live.penalty(), model.blocks[0].attn.W_Q)
+            seen.append(round(gradient.flatten()[0].item(), 12))
+    assert len(set(seen)) == 30
+
+
+def test_a_batch_that_is_drawn_anew_has_its_own_targets():
+    # A teacher's attention depends on the distractors, which are what is drawn.
+    teacher, model = bt.build_model(TASK, d_model=8, d_mlp=8, seed=9, dtype=torch.float64), a_model()
+    drawn = TASK.redraw(TRAIN, seed=5)
+    with bt.KLPrior(teacher).attach(model, TRAIN) as live, torch.no_grad():
+        model(TRAIN.tokens)
+        first = live.penalty()
+        live.context.replace(drawn)
+        model(drawn.tokens)
+        second = live.penalty()
+    with bt.KLPrior(teacher).attach(model, drawn) as live, torch.no_grad():
+        model(drawn.tokens)
+        assert torch.equal(live.penalty(), second)
+    assert first != second
+
+
+def test_a_minibatch_has_the_target_that_all_examples_share():
+    model, index = a_model(), torch.tensor([7, 2, 11])
+    with bt.KLPrior("oracle").attach(model, TRAIN) as live, torch.no_grad():
+        live.select(index)
+        model(TRAIN.tokens[index])
+        found = live.penalty()
+    with bt.KLPrior("oracle").attach(model, TRAIN.select(index)) as live, torch.no_grad():
+        model(TRAIN.tokens[index])
+        torch.testing.assert_close(found, live.penalty())
+
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [1e-3, 1.0, 50.0])
+def test_a_norm_may_be_small_and_weights_may_hold_zeros(radius):
+    model = a_model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter[..., 0] = 0.0
+        model.blocks[0].mlp.b_in[1] = 1.0
+    with bt.NormMatch(radius).attach(model, TRAIN):
+        assert mlp_norm(model).item() == pytest.approx(radius, rel=1e-9)
+
+
+def test_the_averaging_of_grokfast_is_a_number_from_0_to_below_1():
+    assert bt.Grokfast(alpha=0.0).alpha == 0.0
+    for alpha in (-0.1, 1.0, 1.5):
+        with pytest.raises(bt.BayesticketError, match=f"^alpha: got {alpha}"):
+            bt.Grokfast(alpha=alpha)

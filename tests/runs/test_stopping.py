@@ -77,6 +77,35 @@ def test_a_run_stops_where_it_has_memorised_and_a_curve_has_stalled(whole, by, o
     assert (run.status, run.epoch) == ("stopped", expected)
 
 
+def records(accuracies, memorised=1.0):
+    """Records of every tenth epoch."""
+    return [
+        {"epoch": 10 * place, "train_accuracy": memorised, "test_accuracy": accuracy}
+        for place, accuracy in enumerate(accuracies)
+    ]
+
+
+def test_a_rule_stops_at_once_unless_told_to_wait():
+    assert bt.Reaches("test_accuracy", 0.9).stop_epoch(records([0.9])) == 0
+    assert bt.Reaches("test_accuracy", 0.9).stop_epoch(records([0.9, 0.89])) == math.inf
+    assert bt.Reaches("test_accuracy", 0.9, patience=30).stop_epoch(records([0.1, 0.9])) == 40
+
+
+def test_to_stall_is_to_improve_by_no_more_than_the_margin_since_the_border():
+    rule = bt.Stalls("test_accuracy", over=20, by=0.1)
+    assert rule.stop_epoch(records([0.2, 0.25, 0.29])) == 20
+    assert rule.stop_epoch(records([0.2, 0.25, 0.31])) == math.inf
+    assert rule.stop_epoch(records([0.2, 0.31])) == math.inf  # nothing was recorded 20 epochs before
+    assert rule.stop_epoch(records([math.nan, 0.2, 0.9])) == math.inf
+    assert rule.stop_epoch(records([0.2, math.nan, math.nan])) == 20
+    assert bt.Stalls("test_accuracy", over=1).stop_epoch(records([0.2, 0.2])) == 10
+
+
+def test_a_run_has_memorised_where_training_accuracy_is_at_least_so_much():
+    for memorised, stops in ((0.99, True), (1.0, True), (0.98, False), (math.nan, False)):
+        assert math.isfinite(bt.Stalls(over=10).stop_epoch(records([0.2, 0.2], memorised))) == stops
+
+
 def test_a_loss_stalls_where_it_falls_no_more():
     records = [{"epoch": 10 * i, "train_accuracy": 1.0, "test_loss": loss} for i, loss in enumerate([3, 2, 1, 2, 2.5])]
     rule = bt.Stalls("test_loss", over=20, direction="down")
