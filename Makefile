@@ -7,12 +7,8 @@ BIN := .venv/bin
 quickstart: .venv/installed
 	$(BIN)/bayesticket quickstart
 
-# The second run is without run-time type checks: there the library's own refusals are what answers bad input.
-# Numerical libraries of one thread: several test processes share the cores.
-test: export OMP_NUM_THREADS = 1
 test: .venv/for-tests
 	$(BIN)/pytest
-	$(BIN)/pytest -o addopts=-q tests/refusals
 
 check: .venv/for-tests
 	$(BIN)/ruff format --check .

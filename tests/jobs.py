@@ -21,7 +21,7 @@ SMALL = bt.Architecture(d_model=8, d_mlp=8)
 
 
 def configured(intervention: bt.Intervention | None = None, **options) -> TrainConfig:
-    given = {"task": TASK, "model": SMALL, "epochs": 40, "lr": 3e-3} | options
+    given = {"task": TASK, "model": SMALL, "epochs": 20, "record_every": 5, "lr": 3e-3} | options
     return configure(intervention=as_recipe(intervention), **given)
 
 
@@ -30,7 +30,7 @@ def small_job(
     name: str = "none",
     intervention: bt.Intervention | None = None,
     *,
-    checkpoint_every: int = 20,
+    checkpoint_every: int = 10,
     **options,
 ) -> Job:
     config = configured(intervention, **options)
@@ -87,7 +87,7 @@ class Held(bt.Intervention):
     environment, which all processes inherit, and not a field: the run is then the same one in every test.
     """
 
-    after: int = 25
+    after: int = 12
 
     def project(self, context):
         gate, end = os.environ.get("HELD_UNTIL"), time.monotonic() + 0.2
@@ -100,7 +100,7 @@ class Held(bt.Intervention):
 class Spoiling(bt.Intervention):
     """Makes the loss undefined."""
 
-    at: int = 20
+    at: int = 10
 
     def project(self, context):
         if context.epoch == self.at:
@@ -111,7 +111,7 @@ class Spoiling(bt.Intervention):
 class Raising(bt.Intervention):
     """Raises an error, as a user's mistake would."""
 
-    at: int = 20
+    at: int = 10
 
     def project(self, context):
         if context.epoch == self.at:
@@ -126,7 +126,7 @@ def mistake() -> None:
 class Deadly(bt.Intervention):
     """Kills the process that trains it, as a machine without memory does."""
 
-    at: int = 20
+    at: int = 10
 
     def project(self, context):
         if context.epoch == self.at:

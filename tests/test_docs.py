@@ -24,7 +24,7 @@ def run_all(page: Path, names: dict, smaller=lambda code: code) -> dict:
     return names
 
 
-def test_every_snippet_about_extending_runs(tmp_path, monkeypatch, own_classes):
+def test_every_snippet_about_extending_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = run_all(ROOT / "docs" / "extending.md", {"__name__": "extending"})
     run, capped, difference = names["run"], names["capped"], names["difference"]

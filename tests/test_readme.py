@@ -16,7 +16,7 @@ def smaller(code):
     return code.replace("p=113", "p=7").replace("epochs=10_000", "epochs=20").replace("epochs=100", "epochs=20")
 
 
-def test_every_snippet_runs(tmp_path, monkeypatch, own_classes):
+def test_every_snippet_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(SNIPPETS) >= 5
     names = {"__name__": "readme"}

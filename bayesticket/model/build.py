@@ -138,9 +138,10 @@ def build(
         for name, parameter in model.named_parameters():
             if is_matrix(name):
                 parameter.mul_(architecture.init_scale)
-    move(model, dtype)
+    if dtype != torch.float32:
+        move(model, dtype)
     equip(model, architecture)
-    return move(model, device)
+    return model if str(device) == "cpu" else move(model, device)
 
 
 def require_device(field: str, device: object) -> None:

@@ -1,10 +1,6 @@
 """Grokking times and their medians against textbook answers, plain loops and simulated runs."""
 
-import ast
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from helpers import properties, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bayesticket.analysis
 from bayesticket.analysis import Estimate, Times, median_time, power_law, ratio_of_medians
 from bayesticket.errors import BayesticketError
 
@@ -189,12 +184,3 @@ def test_confidence_is_checked(confidence):
     for call in calls:
         with pytest.raises(BayesticketError, match=r"^confidence: got"):
             call()
-
-
-def test_scipys_statistics_are_loaded_only_when_they_are_used():
-    code = "import sys, bayesticket.analysis; sys.exit('scipy.stats' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    # TransformerLens loads other parts of scipy; the room itself loads none on import.
-    for path in Path(bayesticket.analysis.__file__).parent.glob("*.py"):
-        for statement in ast.parse(path.read_text()).body:
-            assert not (isinstance(statement, ast.Import | ast.ImportFrom) and "scipy" in ast.unparse(statement)), path

@@ -24,7 +24,7 @@ SMALL = ["--task", "ModularAddition(p=5)", "--model", "Architecture(d_model=8, d
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, own_classes):
+def here(tmp_path, monkeypatch):
     """A current directory with a module, as it is for a user who starts a command there."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])

@@ -177,11 +177,11 @@ def test_edits_are_listed_apart_from_what_is_read():
 def test_two_projections_are_applied_twice_each():
     counts = []
 
-    class Counting(bt.Intervention):
+    class CountingProjections(bt.Intervention):
         def project(self, context):
             counts.append(context.step)
 
-    with (Counting() + bt.KLPrior() + Counting()).attach(a_model(), TRAIN) as live:
+    with (CountingProjections() + bt.KLPrior() + CountingProjections()).attach(a_model(), TRAIN) as live:
         assert counts == [0] * 4
         live.project()
         assert counts == [0] * 8

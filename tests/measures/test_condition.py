@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -129,7 +128,7 @@ def test_deriving_is_refused_where_eq_27_says_nothing():
     at_query = dataclasses.replace(batch, informative=batch.informative.roll(1, 1) | batch.informative.roll(2, 1))
     with pytest.raises(bt.BayesticketError, match=r"tau='derived'.*informative last position"):
         bt.measure(model, at_query, DERIVED)
-    with pytest.raises((bt.BayesticketError, jaxtyping.TypeCheckError), match=r"tau"):
+    with pytest.raises(bt.BayesticketError, match=r"tau"):
         StructuralCondition("guessed")  # type: ignore[arg-type]
     with pytest.raises(bt.BayesticketError, match=r"tau: got 1.5"):
         StructuralCondition(1.5)

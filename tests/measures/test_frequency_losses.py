@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -262,7 +261,7 @@ def test_keys_read_back_from_a_file_are_the_same():
     ],
 )
 def test_fields_are_checked(make, field):
-    with pytest.raises((bt.BayesticketError, jaxtyping.TypeCheckError), match=field):
+    with pytest.raises(bt.BayesticketError, match=field):
         make()
 
 

@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -98,5 +97,5 @@ def test_places_that_a_model_lacks_are_refused():
             bt.measure(model, batch, measure)
     with pytest.raises(bt.BayesticketError, match="radius"):
         NormalizedMLPLoss(0.0)
-    with pytest.raises((bt.BayesticketError, jaxtyping.TypeCheckError), match="of"):
+    with pytest.raises(bt.BayesticketError, match="of"):
         ClassMargin("most")  # type: ignore[arg-type]

@@ -246,7 +246,7 @@ def test_attention_at_a_place_that_the_model_lacks_is_refused(place, said):
         attention_of(model_of(ADDITION), ADDITION.split().test, **place)
 
 
-def test_a_default_measure_may_be_recorded_on_further_halves(own_classes, tmp_path):
+def test_a_default_measure_may_be_recorded_on_further_halves(tmp_path):
     small = bt.Architecture(d_model=8, d_mlp=8)
     measures = [bt.KLToOracle(half=("train", "test")), bt.Loss(), bt.MLPNorm(half="test")]
     run = bt.train(ADDITION, model=small, epochs=5, measures=measures)

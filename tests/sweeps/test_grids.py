@@ -11,7 +11,7 @@ from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Runs
 
 KL = bt.KLPrior(strength=0.5)
-OPTIONS = {"model": SMALL, "epochs": 20, "lr": 3e-3}
+OPTIONS = {"model": SMALL, "epochs": 20, "record_every": 5, "lr": 3e-3}
 
 
 def swept(store, axes, task: bt.AbstractTask | None = TASK, seeds=(0,), **options) -> Runs:

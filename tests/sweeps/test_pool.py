@@ -68,17 +68,14 @@ def jobs(tmp_path: Path) -> list[Job]:
     return small_jobs(tmp_path / "store")
 
 
-def small_jobs(store: Path, *, epochs: int = 40, n: int = 3) -> list[Job]:
-    return [
-        small_job(store, f"seed {seed}", bt.KLPrior(strength=0.5), seed=seed, epochs=epochs, checkpoint_every=20)
-        for seed in range(n)
-    ]
+def small_jobs(store: Path, *, epochs: int = 20, n: int = 3) -> list[Job]:
+    return [small_job(store, f"seed {seed}", bt.KLPrior(strength=0.5), seed=seed, epochs=epochs) for seed in range(n)]
 
 
 def held_jobs(store: Path, *, n: int = 3) -> list[Job]:
     """Jobs that wait after their first checkpoint until the gate is open."""
-    recipe = bt.KLPrior(strength=0.5) + Held(after=25)
-    return [small_job(store, f"seed {seed}", recipe, seed=seed, epochs=60) for seed in range(n)]
+    recipe = bt.KLPrior(strength=0.5) + Held(after=12)
+    return [small_job(store, f"seed {seed}", recipe, seed=seed, epochs=24) for seed in range(n)]
 
 
 def store_of(jobs: list[Job]) -> Path:
@@ -293,18 +290,18 @@ def test_what_cannot_be_sent_is_named_before_anything_starts(tmp_path):
 
 def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end(tmp_path, capfd):
     store = tmp_path / "store"
-    broken = [small_job(store, f"broken {n}", Raising(at=n)) for n in (10, 20)]
+    broken = [small_job(store, f"broken {n}", Raising(at=n)) for n in (5, 10)]
     spoiled = small_job(store, "spoiled", Spoiling())
     others = small_jobs(store, n=2)
     outcomes = train_jobs([broken[0], spoiled, others[0], broken[1], others[1]], workers=2)
-    assert list(outcomes) == ["broken 10", "spoiled", "seed 0", "broken 20", "seed 1"]
+    assert list(outcomes) == ["broken 5", "spoiled", "seed 0", "broken 10", "seed 1"]
     kinds = [outcome.kind for outcome in outcomes.values()]
     assert kinds == ["failed", "diverged", "complete", "failed", "complete"]
     for job in (spoiled, *others):
         assert_as_uninterrupted(job)
     error = failures(outcomes)
     assert str(error) == (
-        "broken 10: ZeroDivisionError: a mistake in two lines (and 1 more of 5 runs); "
+        "broken 5: ZeroDivisionError: a mistake in two lines (and 1 more of 5 runs); "
         "what was saved is kept, call the same again to go on"
     )
     assert 'raise ZeroDivisionError("a mistake' in error.__notes__[0]
@@ -314,7 +311,7 @@ def test_what_fails_or_diverges_does_not_stop_the_others_and_is_named_at_the_end
 
 def test_a_run_that_kills_its_process_again_and_again_fails_alone(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(backends.ProcessBackend, "max_deaths", 3)
-    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=60)
+    deadly, others = small_job(tmp_path / "store", "deadly", Deadly()), small_jobs(tmp_path / "store", epochs=30)
     outcomes = train_jobs([deadly, *others], workers=2)
     assert outcomes.pop("deadly") == Outcome(
         "failed", "its process was killed by SIGKILL, 3 times in a row without any progress"
@@ -417,7 +414,7 @@ def test_a_process_that_cannot_stop_exits_after_its_parent_has_died(jobs, monkey
 
 
 def test_two_at_once_over_the_same_store(tmp_path):
-    jobs = small_jobs(tmp_path / "store", epochs=100)
+    jobs = small_jobs(tmp_path / "store", epochs=60)
     with running(train_all, jobs) as one, running(train_all, jobs) as other:
         assert (one.wait(), other.wait()) == (0, 0)
     for job in jobs:
@@ -561,7 +558,7 @@ def test_dask_with_a_worker_that_is_killed(tmp_path, gate):
 
     jobs = held_jobs(tmp_path / "store")
     with running(dask_scheduler, tmp_path):
-        wait_until((tmp_path / "scheduler").exists)
+        wait_until(lambda: (tmp_path / "scheduler").exists() and (tmp_path / "scheduler").read_text())
         address = json.loads((tmp_path / "scheduler").read_text())["address"]
         assert address.startswith("tcp://127.0.0.1:")
         with (

@@ -22,7 +22,7 @@ from bayesticket.sweeps import Runs, backends, job_queue, sweep
 
 module = sys.modules["bayesticket.sweeps.sweep"]
 ARMS = {"none": None, "kl": bt.KLPrior(strength=0.5)}
-OPTIONS = {"model": SMALL, "epochs": 40, "lr": 3e-3}
+OPTIONS = {"model": SMALL, "epochs": 20, "record_every": 5, "lr": 3e-3}
 
 
 @pytest.fixture(autouse=True)
@@ -173,10 +173,10 @@ def test_a_run_that_diverges_is_kept_and_stops_nothing(store, threads, caplog, m
     runs = swept(store, arms, executor=threads)
     assert_as_uninterrupted(runs, arms)
     assert runs.curves["status"].to_numpy().tolist() == [["failed"] * 2, ["finished"] * 2, ["finished"] * 2]
-    assert runs.curves["trained"].to_numpy().tolist()[0] == [21, 21]
-    assert np.isnan(runs.curves["test_loss"].sel(intervention="spoiling", epoch=[30, 40])).all()
+    assert runs.curves["trained"].to_numpy().tolist()[0] == [11, 11]
+    assert np.isnan(runs.curves["test_loss"].sel(intervention="spoiling", epoch=[15, 20])).all()
     assert [record.getMessage() for record in caplog.records] == [
-        f"spoiling, seed {seed} diverged: loss: not finite at epoch 21 (task is nan); "
+        f"spoiling, seed {seed} diverged: loss: not finite at epoch 11 (task is nan); "
         "what was recorded before is kept in the run"
         for seed in range(2)
     ]
@@ -212,12 +212,12 @@ def test_what_cannot_be_trained_is_named_before_anything_is_begun(store, threads
 
 # What dies --------------------------------------------------------------------------------------------------------
 
-LONG = {"epochs": 250, "checkpoint_every": 20, "workers": 2}
+LONG = {"epochs": 100, "record_every": 10}
 
 
 def sweep_until_interrupted(store: Path, said: Path) -> None:
     try:
-        swept(store, **LONG)
+        swept(store, **LONG, checkpoint_every=10, workers=2)
     except KeyboardInterrupt as interrupt:
         said.write_text(str(interrupt))
         raise SystemExit(130) from None
@@ -242,8 +242,8 @@ def test_ctrl_c_leaves_every_run_resumable_and_says_so_in_one_line(store, tmp_pa
     )
     assert capfd.readouterr().err == ""
     assert all((path / "checkpoint.safetensors").exists() for path in store.glob("*/") if not is_ended(path))
-    runs = swept(store, **LONG)
-    assert_as_uninterrupted(runs, epochs=250)
+    runs = swept(store, **LONG, checkpoint_every=10, workers=2)
+    assert_as_uninterrupted(runs, **LONG)
     assert leftovers(store) == []
 
 
@@ -257,7 +257,7 @@ def test_kill_minus_nine_at_a_random_moment_loses_no_finished_run(store, tmp_pat
     with running(sweep_until_interrupted, store, tmp_path / "said") as program:
         for kind in ["worker", "worker", "parent"] if seed % 2 else ["worker", "all"]:
             wait_until(lambda: under_way(store) or program.process.exitcode is not None)
-            time.sleep(moments.uniform(0.0, 0.5))
+            time.sleep(moments.uniform(0.0, 0.3))
             workers = program.workers()
             if kind == "worker" and workers:
                 moments.choice(workers).kill()
@@ -268,15 +268,15 @@ def test_kill_minus_nine_at_a_random_moment_loses_no_finished_run(store, tmp_pat
             assert_ended_runs_are_whole(store)
         program.process.join(5 if program.process.exitcode is None else 0)
         wait_until(lambda: not any(map(alive, workers)) or program.process.exitcode == 0, 20)
-    runs = swept(store, **LONG)
-    assert_as_uninterrupted(runs, epochs=250)
+    runs = swept(store, **LONG, checkpoint_every=10, workers=2)
+    assert_as_uninterrupted(runs, **LONG)
     assert [name for name in leftovers(store) if "lock" not in name and "progress" not in name] == []
 
 
 def assert_ended_runs_are_whole(store: Path) -> None:
     expected = {
         spec_id(config): config
-        for config in (configured(arm, seed=seed, epochs=250) for arm in ARMS.values() for seed in range(2))
+        for config in (configured(arm, seed=seed, **LONG) for arm in ARMS.values() for seed in range(2))
     }
     for path in store.glob("*/"):
         assert path.name in expected, "nothing was taken for damaged"

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,7 +61,7 @@ def test_a_job_leaves_what_train_does_and_nothing_else(store, alive_file):
     assert leftovers(store) == []
 
 
-@pytest.mark.parametrize("epoch", [0, 10, 30])
+@pytest.mark.parametrize("epoch", [0, 5, 15])
 def test_it_stops_with_a_checkpoint_when_the_alive_file_is_removed_and_resumes_to_the_bit(
     store, alive_file, monkeypatch, epoch
 ):
@@ -76,7 +75,7 @@ def test_it_stops_with_a_checkpoint_when_the_alive_file_is_removed_and_resumes_t
     epochs = []
     monkeypatch.setattr(worker.ProgressReporter, "__call__", lambda self, reached, record: epochs.append(reached))
     assert train_job(job, alive_file).kind == "complete"
-    assert epochs[0] == epoch + 10, "it started from the beginning"
+    assert epochs[0] == epoch + 5, "it started from the beginning"
     assert_as_uninterrupted(job)
 
 
@@ -162,7 +161,7 @@ def test_a_run_that_diverges_is_kept_and_not_trained_again(store, alive_file, mo
     job = small_job(store, intervention=Spoiling())
     diverged = train_job(job, alive_file)
     assert diverged.kind == "diverged"
-    assert "not finite at epoch 21" in diverged.error
+    assert "not finite at epoch 11" in diverged.error
     assert_as_uninterrupted(job)
     assert bt.Run.load(job.store).status == "failed"
     assert leftovers(store) == []
@@ -218,7 +217,7 @@ def test_a_truncated_file_is_named_set_aside_and_the_run_trained_again(
     job = small_job(store, intervention=intervention + Spoiling() if state == "diverged" else intervention)
     if state == "stopped":
         with monkeypatch.context() as patch:
-            stop_at(20, alive_file, patch)
+            stop_at(10, alive_file, patch)
             assert train_job(job, alive_file, poll_every=0.0).kind == "stopped"
         alive_file.touch()
     else:
@@ -345,12 +344,12 @@ def two_threads():
 def test_jobs_side_by_side_in_threads_have_one_torch_thread_each_and_restore_the_number_before(
     store, alive_file, two_threads, monkeypatch
 ):
-    short, long = small_job(store, "short", epochs=20), small_job(store, "long", epochs=80)
+    short, long = small_job(store, "short", epochs=10), small_job(store, "long", epochs=40)
     ended, n_threads = threading.Event(), []
     report = worker.ProgressReporter.__call__
 
     def reporting(self, epoch, record):
-        if self.store == long.store and epoch == 40:
+        if self.store == long.store and epoch == 20:
             ended.wait(30)
             n_threads.append(torch.get_num_threads())
             with ThreadPoolExecutor(1) as new:  # what holds for the whole process
@@ -390,14 +389,4 @@ def test_a_job_with_a_teacher_is_described_alike_after_pickling(store, alive_fil
     job = small_job(store, intervention=bt.KLPrior(teacher(), strength=0.3))
     assert train_pickled(pickle.dumps(job), alive_file).kind == "complete"
     assert_as_uninterrupted(job)
-    assert train_config(job.config, store=job.store).epoch == 40
-
-
-# Imports ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", ["bayesticket.sweeps.process"])
-def test_what_a_new_process_imports_first_is_light(module):
-    code = f"import sys, {module}; print(*{{'torch', 'numpy', 'pandas', 'transformer_lens'}} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    assert train_config(job.config, store=job.store).epoch == 20

@@ -3,9 +3,11 @@
 Milliseconds differ between machines and from minute to minute; the ratio of times taken in turn does not.
 """
 
+import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.context import ForkContext, SpawnContext
 from statistics import median
 from typing import Literal
 
@@ -32,6 +34,12 @@ class Effort:
     warm_up: bool = True
     start_method: Literal["spawn", "fork"] = "spawn"
     p: int = 113
+
+    @property
+    def context(self) -> SpawnContext | ForkContext:
+        """How processes are started."""
+        forked = self.start_method == "fork"
+        return multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
 
     @property
     def bare(self) -> TrainConfig:

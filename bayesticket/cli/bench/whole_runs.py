@@ -51,8 +51,7 @@ class _Command:
 @contextmanager
 def _workers(n_workers: int, effort: Effort) -> Iterator[list[Connection]]:
     """Connections to worker processes that have imported everything and wait for commands."""
-    forked = effort.start_method == "fork"
-    context = multiprocessing.get_context("fork") if forked else multiprocessing.get_context("spawn")
+    context = effort.context
     connections: list[Connection] = []
     processes = []
     for _ in range(n_workers):
@@ -123,8 +122,7 @@ def _train_in_turn(configs: Sequence[TrainConfig]) -> None:
 
 def memory_of_a_run(effort: Effort) -> Measurement:
     """The peak memory of a run, minus the memory after all imports, in a new process."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as executor:
+    with ProcessPoolExecutor(1, mp_context=effort.context) as executor:
         megabytes = executor.submit(_megabytes_of_a_run, effort).result()
     name = "memory of a run, above the imports"
     if megabytes is None:

@@ -1,0 +1,45 @@
+"""What holds for all tests. Fixtures import the library: the process that hands the tests out does without it."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import shapes
+
+# The models of the tests are too small to gain from a second thread, and lose much when cores are shared.
+os.environ["OMP_NUM_THREADS"] = "1"
+shapes.install()
+
+
+@pytest.fixture(autouse=True)
+def checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes are checked, except in tests/refusals: there the library's own errors have to answer bad input."""
+    monkeypatch.setattr(shapes.Switch, "on", "refusals" not in request.path.parts)
+
+
+@pytest.fixture(autouse=True)
+def own_classes():
+    """Forgets the classes that a test defines, so that no test depends on which others its process has run."""
+    from bayesticket.specs import Spec
+
+    before = dict(Spec.kinds)
+    yield
+    modules = {name: sys.modules.get(kind.__module__) for name, kind in Spec.kinds.items()}
+    loaded = {name: kind for name, kind in Spec.kinds.items() if getattr(modules[name], name, None) is kind}
+    Spec.kinds.clear()
+    Spec.kinds.update(before | loaded)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test is a session of its own for what is logged once in a session."""
+    from bayesticket import notices
+
+    monkeypatch.setattr(notices, "SAID", set())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Where a sweep keeps its runs; not there yet."""
+    return tmp_path / "store"
