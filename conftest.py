@@ -1,5 +1,6 @@
 """What holds for all tests. Fixtures import the library: the process that hands the tests out does without it."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -10,6 +11,12 @@ import shapes
 # The models of the tests are too small to gain from a second thread, and lose much when cores are shared.
 os.environ["OMP_NUM_THREADS"] = "1"
 shapes.install()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported until here stays; the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

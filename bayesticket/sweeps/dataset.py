@@ -175,28 +175,29 @@ class Runs:
         return self._first_epochs("train_accuracy", threshold)
 
     def _first_epochs(self, curve: str, threshold: float | None) -> pd.DataFrame:
+        columns = pd.Index(self.seeds, name="seed")
+        rows = np.array(self._reached(curve, threshold), dtype=object).reshape(-1, len(columns))
+        return pd.DataFrame(rows, index=self._rows(), columns=columns).astype("Int64")
+
+    def _reached(self, curve: str, threshold: float | None) -> list[int | None]:
+        """The first epoch at which each run reaches the threshold, in the order of axes and seeds."""
         if threshold is not None:
             require_threshold("threshold", threshold, curve, above=0.0)
         if not isinstance(curve, str) or curve not in self.curves.data_vars:
             raise refuse_name("curve", curve, map(str, self.curves.data_vars))
-        self._require_recorded(curve)
         dims = (*self.axes, "seed")
         values = self.curves[curve].transpose(*dims, "epoch").to_numpy()
+        if np.isnan(values).all(-1).any():
+            self._require_recorded(curve)
         own = self.curves["grok_threshold"].transpose(*dims).to_numpy()
         least = own if threshold is None else np.full_like(own, threshold)
-        epochs, columns = pd.Index(self.curves["epoch"].to_numpy()), pd.Index(self.seeds, name="seed")
-        first = [
-            first_epoch(pd.Series(run >= enough, index=epochs))
-            for run, enough in zip(values.reshape(least.size, -1), least.flat, strict=True)
-        ]
-        rows = np.array(first, dtype=object).reshape(-1, len(columns))
-        return pd.DataFrame(rows, index=self._rows(), columns=columns).astype("Int64")
+        epochs = pd.Index(self.curves["epoch"].to_numpy())
+        runs = zip(values.reshape(least.size, -1), least.flat, strict=True)
+        return [first_epoch(pd.Series(run >= enough, index=epochs)) for run, enough in runs]
 
     def _require_recorded(self, curve: str) -> None:
         """Raises where a run has no value of this curve, although it has some of another."""
         silent = self.curves[curve].isnull().all("epoch")
-        if not silent.any():
-            return
         silent &= self.curves.notnull().any("epoch").to_array().any("variable")
         dims, selected = (*self.axes, "seed"), self._selected()
         runs = itertools.product(*map(self.labels, dims))
@@ -233,8 +234,7 @@ class Runs:
         from bayesticket.analysis import Times
 
         one = self._arm(arm, axes)
-        reached = [None if pd.isna(epoch) else int(epoch) for epoch in one.grok_epochs(threshold, curve=curve).iloc[0]]
-        return Times.of(reached, [int(end) for end in one.curves["trained"].to_numpy()])
+        return Times.of(one._reached(curve, threshold), [int(end) for end in one.curves["trained"].to_numpy()])
 
     def compare(
         self,

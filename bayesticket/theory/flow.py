@@ -157,9 +157,7 @@ def pl_constant(target: Float[Tensor, "*#batch key"], pattern: Float[Tensor, "*#
     return torch.where(target > 0, 2 * torch.minimum(target, pattern), pattern).amin(-1)
 
 
-def _runge_kutta(
-    state: Float[Tensor, "*#batch key"], target: Float[Tensor, "*#batch key"], step: float
-) -> Float[Tensor, "*_ key"]:
+def _runge_kutta(state: Tensor, target: Tensor, step: float) -> Tensor:
     first = target - state.softmax(-1)
     second = target - (state + 0.5 * step * first).softmax(-1)
     third = target - (state + 0.5 * step * second).softmax(-1)
