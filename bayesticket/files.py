@@ -1,34 +1,42 @@
-"""Reading and writing files: writes are atomic, and reading never executes what a file contains."""
+"""Reading and writing files: writes are atomic, damage is noticed, and reading never executes what a file contains."""
 
+import hashlib
 import itertools
 import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, one_line, refuse
+from bayesticket.errors import BayesticketError, one_line, refuse, refuse_case
 
 
 class Unreadable(BayesticketError):
     """Raised for a file that is missing, truncated, damaged or not this library's; the message names it."""
 
 
+LARGEST_TEXT = 2**26
+"""Bytes of the largest JSON file that is read."""
+
+
 PARTIAL = ".partial"
 """The suffix of temporary files; those that are left belong to writes that were killed."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> str:
     """Writes a temporary file beside `path`, syncs it to disk and renames it: `path` never holds a part of the content.
 
-    `write` is called with the path of the temporary file. If it fails, `path` keeps its old content.
+    `write` is called with the path of the temporary file. If it fails, `path` keeps its old content. Returns the
+    SHA-256 of what was written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
@@ -38,13 +46,30 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.chmod(usual)  # safetensors replaces the file by one that only its owner may read
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
+        digest = file_digest(temporary)
         os.replace(temporary, path)
+        return digest
     except (OSError, SafetensorError, UnicodeError) as error:
         _discard(temporary)
         raise BayesticketError(f"{path}: could not be written ({one_line(error)})") from error
     except BaseException:
         _discard(temporary)
         raise
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_digest(path: Path, digest: object) -> None:
+    """Raises unless a file has this SHA-256, that of its content when it was written."""
+    with reading(path):
+        if not isinstance(digest, str):
+            raise refuse_case("content", "a file that run.json does not name", "one that was written with the run")
+        if file_digest(path) != digest:
+            raise refuse_case("content", "other bytes than were written", "the file as it was written with the run")
 
 
 def _discard(temporary: Path) -> None:
@@ -73,6 +98,8 @@ def remove_partials(directory: Path) -> None:
 def reading(path: Path) -> Iterator[None]:
     """Turns every error inside, while a file is read and interpreted, into `Unreadable` with the name of the file."""
     try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise refuse_case("content", "what is no file", "a regular file")
         yield
     except FileNotFoundError as error:
         raise Unreadable(str(refuse("path", str(path), "an existing file; a saved run has run.json"))) from error
@@ -91,23 +118,52 @@ def write_json(path: Path, data: object) -> None:
 def read_json(path: Path) -> dict:
     """Reads a JSON object."""
     with reading(path):
-        data = json.loads(path.read_text(encoding="utf-8"))
+        if (size := path.stat().st_size) > LARGEST_TEXT:
+            raise refuse_case("content", f"{size:,} bytes", f"at most {LARGEST_TEXT:,}")
+        data = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
         if not isinstance(data, dict):
             raise refuse("content", data, "a JSON object")
         return data
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
-    """Writes named tensors, and a note of strings as metadata, as safetensors, atomically."""
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise refuse("content", next(name for name in names if names.count(name) > 1), "every key once")
+    return data
+
+
+def json_digest(data: object) -> str:
+    """The SHA-256 of what JSON says, whatever its layout.
+
+    >>> json_digest({"a": 1, "b": [2]}) == json_digest({"b": [2], "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> str:
+    """Writes named tensors, and a note of strings as metadata, as safetensors, atomically; returns its SHA-256."""
     # Cloned, since safetensors rejects tensors that share memory.
     content = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(content, temporary, metadata=dict(note or {})))
+    return write_atomically(path, lambda temporary: save_file(content, temporary, metadata=dict(note or {})))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Reads named tensors, and the note that was written with them."""
     with reading(path), safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+
+
+def tensors_digest(tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> str:
+    """The SHA-256 of named tensors and a note."""
+    found = hashlib.sha256(json.dumps(dict(note), sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return found.hexdigest()
 
 
 def require_path(field: str, path: object, accepted: str) -> Path:

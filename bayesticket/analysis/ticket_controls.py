@@ -4,15 +4,13 @@
 to the norm that the ticket leaves of it.
 """
 
-import copy
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.analysis.tickets import Ticket, require_fit, require_ticket, rewind
 from bayesticket.errors import refuse
-from bayesticket.model import HookedTransformer
+from bayesticket.model import HookedTransformer, copied
 from bayesticket.runs import Run
 from bayesticket.seeding import seeded_generator
 from bayesticket.tasks import require_seed
@@ -54,7 +52,7 @@ def same_norm(model: HookedTransformer | Run, ticket: Ticket) -> HookedTransform
     if not isinstance(model, HookedTransformer | Run):
         raise refuse("model", model, "a HookedTransformer or a Run")
     require_ticket("ticket", ticket)
-    scaled = rewind(model) if isinstance(model, Run) else copy.deepcopy(model)
+    scaled = rewind(model) if isinstance(model, Run) else copied(model)
     parameters = dict(scaled.named_parameters())
     require_fit("ticket.masks", ticket, parameters)
     with torch.no_grad():

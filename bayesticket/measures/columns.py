@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from torch import nn
+
 from bayesticket.errors import refuse_case, refuse_name
 from bayesticket.specs import Spec, changed
 
@@ -117,7 +119,8 @@ def _natural(text: str) -> tuple[str | int, ...]:
 
 def changed_fields(given: Spec, without: Iterable[str] = ()) -> str:
     """The fields of a specification that differ from their defaults, as a column shows them."""
-    return ",".join(f"{name}={value}" for name, value in changed(given) if name not in without)
+    fields = {name: value for name, value in changed(given) if name not in without}
+    return ",".join(f"{name}={'model' if isinstance(value, nn.Module) else value}" for name, value in fields.items())
 
 
 class Measured(Mapping[str, float]):

@@ -18,7 +18,17 @@ from bayesticket.model.forward import (
     query_forward,
     why_full,
 )
-from bayesticket.model.hooks import NamedHook, keep_in, mounted, own_hooks, require_firing, require_head, require_layer
+from bayesticket.model.hooks import (
+    NamedHook,
+    copied,
+    keep_in,
+    mounted,
+    not_shared,
+    own_hooks,
+    require_firing,
+    require_head,
+    require_layer,
+)
 from bayesticket.model.names import (
     final_name,
     is_before_scores,
@@ -72,6 +82,7 @@ __all__ = [
     "build_model",
     "bypasses_mlp",
     "choose_forward",
+    "copied",
     "describe_model",
     "embed_position",
     "embed_tokens",
@@ -99,6 +110,7 @@ __all__ = [
     "move",
     "no_residual_hooks",
     "normalize_for_attention",
+    "not_shared",
     "own_hooks",
     "parameter_kind",
     "pattern_name",

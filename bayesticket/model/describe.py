@@ -10,6 +10,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_name
 from bayesticket.model.build import Architecture, architecture_hooks, equip, hooked_transformer
+from bayesticket.model.hooks import held
 from bayesticket.specs import describe_as
 
 _NOT_DESCRIBED = {
@@ -49,7 +50,8 @@ def unexplained_hooks(model: HookedTransformer) -> list[str]:
     """Names of the modules with hooks that are not from the model's architecture; such hooks cannot be stored."""
     architecture = getattr(model, "architecture", None)
     explained = Counter(architecture_hooks(architecture) if architecture else ())
-    return sorted(name for name, module in model.named_modules() if _count_hooks(module) > explained[name])
+    with held(model):
+        return sorted(name for name, module in model.named_modules() if _count_hooks(module) > explained[name])
 
 
 def _count_hooks(module: nn.Module) -> int:

@@ -1,9 +1,12 @@
 """Hooks: mounted and removed, checked, and listed."""
 
+import copy
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -24,20 +27,40 @@ NamedHook = tuple[str, HookFunction]
 def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[None]:
     """Mounts hooks in order, and on exit removes exactly these, also after an exception.
 
-    Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, and raises if a hook changes a shape.
+    Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, raises if a hook changes a shape, and has
+    other threads wait until the model is without these hooks again.
     """
     handles = []
-    try:
-        for name, function in hooks:
-            point = hook_point(model, name)
-            point.add_hook(partial(_call_checked, function))
-            handles.append((point, point.fwd_hooks[-1]))
+    with held(model):
+        try:
+            for name, function in hooks:
+                point = hook_point(model, name)
+                point.add_hook(partial(_call_checked, function))
+                handles.append((point, point.fwd_hooks[-1]))
+            yield
+        finally:
+            for point, handle in handles:
+                handle.hook.remove()
+                if handle in point.fwd_hooks:
+                    point.fwd_hooks.remove(handle)
+
+
+_SHARED = threading.RLock()
+"""Held by the thread that uses any model but its own. One lock for all of them, since a measure may run a teacher."""
+_UNSHARED: "WeakSet[HookedTransformer]" = WeakSet()
+
+
+@contextmanager
+def held(model: HookedTransformer) -> Iterator[None]:
+    """Keeps a model for this thread: others wait before they mount hooks on it, list its hooks or copy it."""
+    with nullcontext() if model in _UNSHARED else _SHARED:
         yield
-    finally:
-        for point, handle in handles:
-            handle.hook.remove()
-            if handle in point.fwd_hooks:
-                point.fwd_hooks.remove(handle)
+
+
+def not_shared(model: HookedTransformer) -> HookedTransformer:
+    """Declares that one thread alone uses a model, such as the copy that it trains, and returns it."""
+    _UNSHARED.add(model)
+    return model
 
 
 def keep_in(activations: dict[str, Tensor]) -> HookFunction:
@@ -95,14 +118,15 @@ def require_firing(model: HookedTransformer, tokens: Tensor, names: Iterable[str
 @contextmanager
 def _bare(model: HookedTransformer) -> Iterator[None]:
     """Removes all hooks during a trial forward pass, so that none of them runs in it, and restores them."""
-    kept = {point: point._forward_hooks for point in model.hook_dict.values()}
-    try:
-        for point in kept:
-            point._forward_hooks = OrderedDict()
-        yield
-    finally:
-        for point, hooks in kept.items():
-            point._forward_hooks = hooks
+    with held(model):
+        kept = {point: point._forward_hooks for point in model.hook_dict.values()}
+        try:
+            for point in kept:
+                point._forward_hooks = OrderedDict()
+            yield
+        finally:
+            for point, hooks in kept.items():
+                point._forward_hooks = hooks
 
 
 def require_layer(model: HookedTransformer, layer: int, field: str) -> None:
@@ -117,9 +141,16 @@ def require_head(model: HookedTransformer, head: int, field: str) -> None:
         raise refuse(field, head, f"a head of the model, 0 to {model.cfg.n_heads - 1}")
 
 
+def copied(model: HookedTransformer) -> HookedTransformer:
+    """A copy of a model with the hooks that are its own, without those that another thread has mounted for a while."""
+    with held(model):
+        return copy.deepcopy(model)
+
+
 def own_hooks(model: HookedTransformer) -> list[str]:
     """Names of the hook points that carry a hook of any kind, permanent or not."""
-    return [name for name, point in model.hook_dict.items() if has_hooks(point)]
+    with held(model):
+        return [name for name, point in model.hook_dict.items() if has_hooks(point)]
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -131,7 +162,8 @@ def has_hooks(module: nn.Module) -> bool:
 
 def foreign_hooks(model: HookedTransformer) -> str | None:
     """The name of a module other than a hook point that carries a PyTorch hook, or None."""
-    for name, module in model.named_modules():
-        if not isinstance(module, HookPoint) and has_hooks(module):
-            return name
-    return None
+    with held(model):
+        modules = [
+            name for name, module in model.named_modules() if not isinstance(module, HookPoint) and has_hooks(module)
+        ]
+    return modules[0] if modules else None

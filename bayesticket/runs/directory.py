@@ -8,6 +8,9 @@
 | `curves.parquet`, `weights.safetensors` | what was recorded, and the trained weights | when it has ended or stopped |
 
 Beside the directory there may be two hidden files: a lock, held while the run is trained, and a progress file.
+
+`run.json` holds the SHA-256 of the other files, and of itself; a checkpoint holds its own. What does not agree with it
+was damaged, or belongs to another run, and is not read.
 """
 
 import os
@@ -20,23 +23,26 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, shown
+from bayesticket.errors import BayesticketError, refuse, refuse_case, shown
 from bayesticket.files import (
     is_partial,
+    json_digest,
     new_directory,
     prepare_directory,
     read_json,
     read_tensors,
     reading,
     remove_partials,
+    require_digest,
     require_directory,
     require_path,
+    tensors_digest,
     write_atomically,
     write_json,
     write_tensors,
 )
 from bayesticket.runs.config import TrainConfig
-from bayesticket.runs.header import COMPLETE, Header, Status
+from bayesticket.runs.header import COMPLETE, Header, Status, require_format
 from bayesticket.specs import JSON, describe, description_id, field_names
 
 
@@ -55,6 +61,8 @@ class RunDirectory:
         self.lock_path = self.path.with_name(f".{self.path.name}.lock")
         self.progress_path = self.path.with_name(f".{self.path.name}.progress")
         self._lock = FileLock(self.lock_path, timeout=0)
+        self._digests: dict[str, str] = {}
+        """The SHA-256 of the files that were written here, by name."""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -67,11 +75,22 @@ class RunDirectory:
 
     def header(self) -> Header:
         """What `run.json` says; raises where there is none, or where it is damaged."""
+        return self._read_header()[0]
+
+    def _read_header(self) -> tuple[Header, dict[str, JSON]]:
+        """What `run.json` says, and the SHA-256 of the files that it names."""
         if self.path.exists() and not self.has_run():
             raise refuse("path", str(self.path), "the directory of a saved run, with a run.json")
         data = read_json(self.header_path)
         with reading(self.header_path):
-            return Header.from_json(data)
+            require_format(data)
+            digest = data.pop("sha256", None)
+            if digest != json_digest(data):
+                raise refuse_case("content", "other text than was written", "run.json as it was written with the run")
+            files = data.pop("files", {})
+            if not isinstance(files, dict):
+                raise refuse("files", files, "the SHA-256 of each file by its name")
+            return Header.from_json(data), files
 
     def status(self) -> Status | None:
         """The status of the run; None where there is no run."""
@@ -135,24 +154,32 @@ class RunDirectory:
         prepare_directory(self.field, self.path)
         remove_partials(self.path)
         self._write_tensors(header, tensors)
-        write_json(self.header_path, header.as_json())
+        self.write_header(header)
 
     def write_header(self, header: Header) -> None:
-        """Writes `run.json` again."""
-        write_json(self.header_path, header.as_json())
+        """Writes `run.json`, with the SHA-256 of the files that were written here."""
+        data = {**header.as_json(), "files": dict(sorted(self._digests.items()))}
+        write_json(self.header_path, {**data, "sha256": json_digest(data)})
 
     def discard_results(self) -> None:
         """Removes the curves and weights of a run that goes on: they are out of date from then on."""
-        self.curves_path.unlink(missing_ok=True)
-        self.weights_path.unlink(missing_ok=True)
+        for path in (self.curves_path, self.weights_path):
+            path.unlink(missing_ok=True)
+            self._digests.pop(path.name, None)
 
     def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
         """Writes all that is needed to continue; one file, whole or not at all."""
-        write_tensors(self.checkpoint_path, tensors, note)
+        write_tensors(self.checkpoint_path, tensors, {**note, "sha256": tensors_digest(tensors, note)})
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, str]] | None:
         """The last checkpoint, if there is one."""
-        return read_tensors(self.checkpoint_path) if self.checkpoint_path.exists() else None
+        if not self.checkpoint_path.exists():
+            return None
+        tensors, note = read_tensors(self.checkpoint_path)
+        with reading(self.checkpoint_path):
+            if note.pop("sha256", None) != tensors_digest(tensors, note):
+                raise refuse_case("content", "other bytes than were written", "a checkpoint as it was written")
+        return tensors, note
 
     def save(
         self, header: Header, tensors: Mapping[str, Tensor], curves: pd.DataFrame, weights: Mapping[str, Tensor]
@@ -170,9 +197,9 @@ class RunDirectory:
         else:
             remove_partials(self.path)
             self._write_tensors(header, tensors)
-        write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
-        write_tensors(self.weights_path, weights)
-        write_json(self.header_path, header.as_json())
+        self._digests[self.curves_path.name] = write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
+        self._digests[self.weights_path.name] = write_tensors(self.weights_path, weights)
+        self.write_header(header)
 
     def remove_checkpoint(self) -> None:
         """Removes the checkpoint, when the run is complete."""
@@ -186,7 +213,8 @@ class RunDirectory:
 
     def _write_tensors(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
-            write_tensors(self.tensors_path, tensors, {"run": header.id})
+            written = write_tensors(self.tensors_path, tensors, {"run": header.id})
+            self._digests[self.tensors_path.name] = written
 
     def _has_tensors_of(self, description: dict[str, JSON]) -> bool:
         """Whether the tensors are those of a run whose beginning was cut off before its header was written."""
@@ -207,6 +235,12 @@ class RunDirectory:
         """Whether curves and weights can be read; those of a run that is trained are in its checkpoint."""
         status = self.status()
         return status in (*COMPLETE, "failed") or (status == "interrupted" and self.weights_path.exists())
+
+    def require_intact(self) -> None:
+        """Raises unless every file is that which was written with the run; a checkpoint shows so when it is read."""
+        _, digests = self._read_header()
+        for name, digest in digests.items():
+            require_digest(self.path / name, digest)
 
     def tensors(self, header: Header) -> dict[str, Tensor]:
         """The tensors that the configuration refers to."""

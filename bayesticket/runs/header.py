@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
 
-from bayesticket.errors import refuse, require_choice
+from bayesticket.errors import refuse, refuse_case, require_choice, shown
 from bayesticket.runs.config import TrainConfig
 from bayesticket.specs import JSON, description_id
 
@@ -65,8 +65,7 @@ class Header:
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> "Header":
         """A header from what `as_json` gave; raises unless it is one."""
-        if data.get("format") != FORMAT:
-            raise refuse("format", data.get("format"), f"a run.json of format {FORMAT}")
+        require_format(data)
         for name, kind in _KINDS.items():
             given = data.get(name)
             if isinstance(given, bool) or not isinstance(given, kind) or (kind is not dict and _is_negative(given)):
@@ -78,6 +77,17 @@ class Header:
         recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
         known = (data[name] for name in ("status", "epoch", "seconds", "made_with"))
         return cls(config, *known, recorded, data.get("cut_short") is True)  # type: ignore[arg-type]
+
+
+def require_format(data: Mapping[str, object]) -> None:
+    """Raises unless a header is in the format of this version."""
+    written = data.get("format")
+    if written == FORMAT:
+        return
+    made_with = data.get("made_with")
+    version = made_with.get("bayesticket") if isinstance(made_with, dict) else None
+    by = f", written by bayesticket {version}" if version else ""
+    raise refuse_case("format", f"{shown(written)}{by}", f"a run.json of format {FORMAT}, which this version reads")
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {

@@ -21,7 +21,7 @@ from bayesticket.measures import (
     run_forward,
     suited_to,
 )
-from bayesticket.model import TokenRows, choose_forward, mounted
+from bayesticket.model import TokenRows, choose_forward, mounted, not_shared
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.header import Status
@@ -72,7 +72,7 @@ class Training:
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
         """The training half with the distractors that it was drawn with, which `redraw` replaces."""
-        self.model = build_model(config, self.device)
+        self.model = not_shared(build_model(config, self.device))
         default = suited_to(self.model, train, DEFAULT_MEASURES)
         self.measures = (*default, *additional(default, config.measures))
         self.train = self._train_half(train, len(test))

@@ -1,6 +1,5 @@
 """What a run starts from: the model that its configuration asks for, and checks of what goes with it."""
 
-import copy
 import logging
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 from bayesticket.attention import Permuted
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.interventions import Intervention
-from bayesticket.model import Architecture, HookedTransformer, build, move, unexplained_hooks
+from bayesticket.model import Architecture, HookedTransformer, build, copied, move, unexplained_hooks
 from bayesticket.optim import DTYPES
 from bayesticket.runs.config import TrainConfig
 
@@ -31,7 +30,7 @@ def build_model(config: TrainConfig, device: str) -> HookedTransformer:
             raise refuse(f"model.cfg.{name}", getattr(given, name), f"at least {least}, which the task needs")
     if names := unexplained_hooks(config.model):
         log.warning("the model's own hooks on %s act in training, but are not saved with the run", ", ".join(names))
-    return move(move(copy.deepcopy(config.model), getattr(torch, config.dtype or own)), device)
+    return move(move(copied(config.model), getattr(torch, config.dtype or own)), device)
 
 
 def require_target_of_both_halves(part: Intervention, n_train: int, n_test: int) -> None:
