@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bayesticket.errors import require_integer
+from bayesticket.errors import refuse_case, require_integer
 
 
 @dataclass(eq=False)
@@ -71,6 +71,12 @@ def _close(use: _Use) -> None:
             setter = threading.Thread(target=torch.set_num_threads, args=(elsewhere,))
             setter.start()
             setter.join()
+
+
+def require_full_precision(field: str) -> None:
+    """Raises inside `torch.autocast`, where products are rounded to half precision."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise refuse_case(field, "a call inside torch.autocast", "one outside it; dtype= says how exact training is")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from bayesticket.model import (
 )
 from bayesticket.optim import CrossEntropy
 from bayesticket.tasks import Examples
+from bayesticket.threads import require_full_precision
 
 
 class Observer:
@@ -225,6 +226,7 @@ def measure(
     >>> list(seen)
     ['attention_entropy', 'informative_mass_by_position[0]', 'informative_mass_by_position[1]']
     """
+    require_full_precision("measure")
     observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
     names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
     chosen = choose_forward(forward, model, names, reasons)

@@ -7,7 +7,7 @@ points and parameters is in `names`.
 from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
-from bayesticket.model.build import Architecture, build, build_model, move, require_device
+from bayesticket.model.build import Architecture, build, build_model, move, require_device, require_parameters
 from bayesticket.model.describe import describe_model, load_parameters, rebuild_model, unexplained_hooks
 from bayesticket.model.forward import (
     FAST_HOOKS,
@@ -121,6 +121,7 @@ __all__ = [
     "require_firing",
     "require_head",
     "require_layer",
+    "require_parameters",
     "require_relu_layer",
     "require_single_layer",
     "residual_name",

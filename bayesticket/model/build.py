@@ -2,18 +2,22 @@
 
 import threading
 import warnings
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-from bayesticket.errors import refuse, require_choice, require_flag, require_integer, require_number
+from bayesticket.errors import refuse, refuse_case, require_choice, require_flag, require_integer, require_number
 from bayesticket.model.hooks import NamedHook, mount_permanently
 from bayesticket.model.names import is_bias, is_matrix
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask, require_seed
 
+MOST_PARAMETERS = 10**9
+"""No model of more is built: a slip in a size would fill the memory."""
 NORMALIZATIONS = (None, "LN", "LNPre", "RMS", "RMSPre")
 
 
@@ -62,6 +66,22 @@ class Architecture(Spec):
     def d_head(self) -> int:
         """Width of one head."""
         return self.d_model // self.n_heads
+
+    def settings(self, task: AbstractTask) -> dict[str, object]:
+        """What TransformerLens is told to build this shape for a task."""
+        return {
+            "n_layers": self.n_layers,
+            "d_model": self.d_model,
+            "n_heads": self.n_heads,
+            "d_head": self.d_head,
+            "d_mlp": self.d_mlp,
+            "n_ctx": task.n_positions,
+            "d_vocab": task.d_vocab,
+            "d_vocab_out": task.d_vocab_out,
+            "act_fn": "relu",
+            "normalization_type": self.normalization_type,
+            "attention_dir": "causal",
+        }
 
 
 def build_model(
@@ -119,21 +139,11 @@ def build(
         raise refuse("dtype", dtype, "a floating-point dtype, such as torch.float32")
     require_device("device", device)
     require_seed(seed)
-    config = {
-        "n_layers": architecture.n_layers,
-        "d_model": architecture.d_model,
-        "n_heads": architecture.n_heads,
-        "d_head": architecture.d_head,
-        "d_mlp": architecture.d_mlp,
-        "n_ctx": task.n_positions,
-        "d_vocab": task.d_vocab,
-        "d_vocab_out": task.d_vocab_out,
-        "act_fn": "relu",
-        "normalization_type": architecture.normalization_type,
-        "attention_dir": "causal",
-    }
+    settings = architecture.settings(task)
+    if (count := n_parameters(settings)) > MOST_PARAMETERS:
+        raise refuse_case("model", f"{count:,} parameters", f"at most {MOST_PARAMETERS:,}")
     # Drawn in float32 whatever the dtype, so that one seed means one initialisation.
-    model = hooked_transformer(config, seed=seed, device="cpu")
+    model = hooked_transformer(settings, seed=seed, device="cpu")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if is_matrix(name):
@@ -142,6 +152,24 @@ def build(
         move(model, dtype)
     equip(model, architecture)
     return model if str(device) == "cpu" else move(model, device)
+
+
+def n_parameters(settings: Mapping[str, Any]) -> int:
+    """How many weights a model of these settings has about, from the sizes alone."""
+    d_model, heads = settings["d_model"], settings["n_heads"] * settings["d_head"]
+    layer = 4 * heads + (0 if settings.get("attn_only") else 2 * (settings.get("d_mlp") or 0))
+    outside = settings["n_ctx"] + settings["d_vocab"] + max(settings.get("d_vocab_out", 0), 0)
+    return d_model * (settings["n_layers"] * layer + outside)
+
+
+def require_parameters(settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raises, before anything is built, where sizes and weights are far from each other."""
+    given = sum(weight.numel() for weight in weights.values())
+    sizes = [settings[name] for name in ("d_model", "n_heads", "d_head", "n_layers", "n_ctx", "d_vocab")]
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise refuse("sizes", sizes, "positive whole numbers")
+    if (needed := n_parameters(settings)) > 4 * given or settings["n_layers"] > len(weights):
+        raise refuse_case("weights", f"{given:,} numbers", f"about {needed:,}, as a model of these sizes has")
 
 
 def require_device(field: str, device: object) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_name
-from bayesticket.model.build import Architecture, architecture_hooks, equip, hooked_transformer
+from bayesticket.model.build import Architecture, architecture_hooks, equip, hooked_transformer, require_parameters
 from bayesticket.model.hooks import held
 from bayesticket.specs import describe_as
 
@@ -72,6 +72,7 @@ def rebuild_model(
         raise refuse_name("model.config", unknown[0], sorted(known))
     settings = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
     initial = {"dtype": next(iter(weights.values())).dtype, "seed": None, "init_weights": False}
+    require_parameters(settings, weights)
     model = hooked_transformer(settings | initial, seed=0)
     if architecture is not None:
         equip(model, architecture)

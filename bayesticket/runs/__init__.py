@@ -8,7 +8,7 @@ from bayesticket.runs.config import TrainConfig, configure, configure_from, opti
 from bayesticket.runs.directory import Busy, RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import COMPLETE, Header, Status
-from bayesticket.runs.interrupt import Interrupted
+from bayesticket.runs.interrupt import Ended, Interrupted, end_program, ended_by_signals
 from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
 from bayesticket.runs.options import Options, SharedOptions
 from bayesticket.runs.prepare import described_hooks
@@ -17,12 +17,14 @@ from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
 from bayesticket.runs.session import NotSaved
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
 from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
+from bayesticket.runs.versions import differences_of, in_words, notice_other_versions
 
 __all__ = [
     "CHECKPOINT_EVERY",
     "COMPLETE",
     "MEMORISED",
     "Busy",
+    "Ended",
     "Header",
     "Interrupted",
     "NonFiniteLoss",
@@ -44,8 +46,13 @@ __all__ = [
     "configure_from",
     "describe_config",
     "described_hooks",
+    "differences_of",
+    "end_program",
+    "ended_by_signals",
     "first_epoch",
+    "in_words",
     "keep_freed_memory",
+    "notice_other_versions",
     "option_names",
     "refuse_unrecorded",
     "require_threshold",

@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_integer
+from bayesticket.errors import refuse, refuse_case, require_integer, require_number
 from bayesticket.measures import Column
 from bayesticket.model import load_parameters
 from bayesticket.optim import optimizer_tensors, restore_optimizer
+from bayesticket.runs.epochs import require_epochs
 
 if TYPE_CHECKING:
     from bayesticket.runs.loop import Training
@@ -47,8 +48,7 @@ def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note
     if state.get("config") != training.id:
         raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {training.id}")
     parts = _by_part(tensors)
-    for name in ("epoch", "step"):
-        require_integer(name, state[name], least=0)
+    _require_state(state, parts["curves"])
     load_parameters(training.model, parts["parameters"])
     restore_optimizer(training.optimizer, training.parameters, parts["optimizer"])
     training.train.live.restore_state(parts["state"])
@@ -69,11 +69,23 @@ def read_progress_so_far(
 ) -> tuple[dict[str, Tensor], pd.DataFrame, int, float]:
     """What a checkpoint says of its run: weights, curves, how many epochs were trained, and in how many seconds."""
     state, parts = json.loads(note.get("state", "{}")), _by_part(tensors)
+    _require_state(state, parts["curves"])
     index = pd.Index(state["recorded_at"], name="epoch", dtype="int64")
     names = sorted(parts["curves"], key=lambda name: Column.parse(name).order)
     columns = {name: parts["curves"][name].numpy() for name in names}
     curves = pd.DataFrame(columns, index=index, dtype="float64")
     return parts["parameters"], curves, state["epoch"], float(state["seconds"])
+
+
+def _require_state(state: Mapping[str, Any], curves: Mapping[str, Tensor]) -> None:
+    """Raises unless the numbers of a checkpoint could be those of a run."""
+    for name in ("epoch", "step"):
+        require_integer(name, state[name], least=0)
+    require_number("seconds", state["seconds"], least=0)
+    epochs = state["recorded_at"]
+    require_epochs("recorded_at", epochs, last=state["epoch"])
+    if any(len(column) != len(epochs) for column in curves.values()):
+        raise refuse_case("curves", "a length of another size", f"{len(epochs)} records")
 
 
 def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

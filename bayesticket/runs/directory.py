@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as parquet
 from filelock import FileLock, Timeout
 from torch import Tensor
 
@@ -42,8 +43,12 @@ from bayesticket.files import (
     write_tensors,
 )
 from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.epochs import require_epochs
 from bayesticket.runs.header import COMPLETE, Header, Status, require_format
 from bayesticket.specs import JSON, describe, description_id, field_names
+
+MOST_RECORDS = 2_000_000
+"""A file of curves with more rows is not read."""
 
 
 class Busy(BayesticketError):
@@ -53,8 +58,10 @@ class Busy(BayesticketError):
 class RunDirectory:
     """The directory of one run: which run it holds, how far that is, and how its files are written and read."""
 
-    def __init__(self, path: str | os.PathLike[str], field: str = "store"):
+    def __init__(self, path: str | os.PathLike[str], field: str = "store", *, damaged: bool = False):
         self.path, self.field = require_path(field, path, "the path of a directory"), field
+        self.accepts_damage = damaged
+        """Whether files are read that are not those that were written."""
         self.header_path, self.checkpoint_path = self.path / "run.json", self.path / "checkpoint.safetensors"
         self.curves_path, self.weights_path = self.path / "curves.parquet", self.path / "weights.safetensors"
         self.tensors_path = self.path / "tensors.safetensors"
@@ -85,7 +92,7 @@ class RunDirectory:
         with reading(self.header_path):
             require_format(data)
             digest = data.pop("sha256", None)
-            if digest != json_digest(data):
+            if digest != json_digest(data) and not self.accepts_damage:
                 raise refuse_case("content", "other text than was written", "run.json as it was written with the run")
             files = data.pop("files", {})
             if not isinstance(files, dict):
@@ -107,6 +114,12 @@ class RunDirectory:
     def has_failed(self) -> bool:
         """Whether the directory holds a run whose loss became infinite or undefined."""
         return self.status() == "failed"
+
+    def require_named(self) -> None:
+        """Raises where a directory that is named after the run it should hold, as in a sweep, holds another."""
+        if self.has_run() and (stored := self.header().id) != self.path.name:
+            with reading(self.header_path):
+                raise refuse_case("content", f"the run {stored}", f"{self.path.name}, as the directory is named")
 
     def require_run(self, description: dict[str, JSON]) -> None:
         """Raises unless the directory can be written to, and is new, empty, or holds the run of this configuration."""
@@ -177,7 +190,7 @@ class RunDirectory:
             return None
         tensors, note = read_tensors(self.checkpoint_path)
         with reading(self.checkpoint_path):
-            if note.pop("sha256", None) != tensors_digest(tensors, note):
+            if note.pop("sha256", None) != tensors_digest(tensors, note) and not self.accepts_damage:
                 raise refuse_case("content", "other bytes than were written", "a checkpoint as it was written")
         return tensors, note
 
@@ -204,6 +217,11 @@ class RunDirectory:
     def remove_checkpoint(self) -> None:
         """Removes the checkpoint, when the run is complete."""
         self.checkpoint_path.unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Removes what `begin` has written: a run of which nothing else is kept."""
+        self.header_path.unlink(missing_ok=True)
+        self.tensors_path.unlink(missing_ok=True)
 
     def set_aside(self) -> Path:
         """Moves a directory that cannot be read out of the way; returns where it is now."""
@@ -238,9 +256,12 @@ class RunDirectory:
 
     def require_intact(self) -> None:
         """Raises unless every file is that which was written with the run; a checkpoint shows so when it is read."""
-        _, digests = self._read_header()
-        for name, digest in digests.items():
-            require_digest(self.path / name, digest)
+        header, digests = self._read_header()
+        if self.accepts_damage:
+            return
+        files = [self.curves_path, self.weights_path, *([self.tensors_path] if _needs_tensors(header.config) else [])]
+        for path in files:
+            require_digest(path, digests.get(path.name))
 
     def tensors(self, header: Header) -> dict[str, Tensor]:
         """The tensors that the configuration refers to."""
@@ -248,20 +269,40 @@ class RunDirectory:
             needed = _needs_tensors(header.config)
         return read_tensors(self.tensors_path)[0] if needed else {}
 
-    def weights(self) -> dict[str, Tensor]:
-        """The trained weights."""
-        return read_tensors(self.weights_path)[0]
+    def weights(self, header: Header) -> dict[str, Tensor]:
+        """The trained weights; those of a run that is complete are finite."""
+        weights, _ = read_tensors(self.weights_path)
+        with reading(self.weights_path):
+            for name, weight in weights.items():
+                if header.is_complete and not weight.isfinite().all():
+                    raise refuse_case(f"weights[{name!r}]", "entries that are not finite", "weights of a complete run")
+        return weights
 
-    def curves(self) -> pd.DataFrame:
+    def curves(self, header: Header) -> pd.DataFrame:
         """What was recorded, labelled by epoch."""
         with reading(self.curves_path):
+            n_rows, most = parquet.read_metadata(self.curves_path).num_rows, min(header.n_records, MOST_RECORDS)
+            if n_rows > most or (header.is_complete and n_rows < most):
+                raise refuse_case("rows", f"{n_rows:,}", f"{most:,} records of {header.epoch:,} epochs")
             curves = pd.read_parquet(self.curves_path)
             kinds = {str(kind) for kind in curves.dtypes}
             if curves.index.name != "epoch" or curves.index.dtype != "int64" or not kinds <= {"float64"}:
                 raise refuse("columns", dict(curves.dtypes.astype(str)), "the curves of a run, numbers by epoch")
             if len(curves) and not {"train_accuracy", "test_accuracy"} <= set(curves):
                 raise refuse("columns", list(curves), "the curves of a run, with both accuracies")
+            require_records(header, curves)
             return curves
+
+
+def require_records(header: Header, curves: pd.DataFrame) -> None:
+    """Raises unless curves have the records of a run, in order, and in each of them both accuracies."""
+    require_epochs("epochs", curves.index.to_list(), last=header.epoch)
+    if header.is_complete and curves.index[-1] != header.epoch:
+        raise refuse("epochs", curves.index[-1].item(), f"a last record at epoch {header.epoch:,}")
+    if len(curves):
+        accuracies = curves[["train_accuracy", "test_accuracy"]]
+        if not ((accuracies >= 0) & (accuracies <= 1)).all(axis=None):
+            raise refuse_case("columns", "an accuracy that is not between 0 and 1", "the curves of a run")
 
 
 def _needs_tensors(data: JSON) -> bool:

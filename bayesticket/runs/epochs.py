@@ -1,13 +1,22 @@
-"""The first recorded epoch at which a condition holds, and the one from which on it always holds."""
+"""Epochs of records: checked, the first at which a condition holds, and the one from which on it always holds."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
-from bayesticket.errors import BayesticketError, refuse_case, require_number
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_number
 from bayesticket.measures import Accuracy, Column
+
+
+def require_epochs(field: str, epochs: object, *, last: int) -> None:
+    """Raises unless given the epochs of records, each once and in order."""
+    listed = epochs if isinstance(epochs, list) else [None]
+    whole = all(isinstance(epoch, int) and not isinstance(epoch, bool) for epoch in listed)
+    if not whole or any(one >= other for one, other in pairwise([-1, *listed, last + 1])):
+        raise refuse(field, epochs, f"epochs from 0 to {last:,}, each once and in order")
 
 
 def first_epoch(holds: pd.Series) -> int | None:

@@ -1,7 +1,7 @@
 """The header of a run: what `run.json` says of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
 
@@ -13,6 +13,14 @@ FORMAT = 2
 Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
 COMPLETE: tuple[Status, ...] = ("finished", "stopped")
 """A run is complete when it has gone through all its epochs, or has stopped where its configuration says so."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the epochs of a run up to one of them were trained with."""
+
+    until: int
+    made_with: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Header:
     """The measures that were recorded, as they print."""
     cut_short: bool = False
     """Whether a function given to `train` has stopped it, before the end that its configuration says."""
+    earlier: tuple[Part, ...] = ()
+    """The parts before the last one that were trained with other versions."""
 
     @cached_property
     def id(self) -> str:
@@ -42,6 +52,21 @@ class Header:
     def grok_threshold(self) -> float:
         """The test accuracy that counts as grokking in this run."""
         return float(self.config.get("grok_threshold", TrainConfig.grok_threshold))  # type: ignore[arg-type]
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the configuration wants."""
+        return int(self.config.get("epochs", TrainConfig.epochs))  # type: ignore[arg-type]
+
+    @property
+    def record_every(self) -> int:
+        """Epochs between two records."""
+        return int(self.config.get("record_every", TrainConfig.record_every))  # type: ignore[arg-type]
+
+    @property
+    def n_records(self) -> int:
+        """How many records there are of the epochs that were trained, with one at the end."""
+        return -(-self.epoch // self.record_every) + 1
 
     @property
     def is_complete(self) -> bool:
@@ -60,6 +85,7 @@ class Header:
             "recorded": list(self.recorded),
             "config": self.config,
             **({"cut_short": True} if self.cut_short else {}),
+            **({"earlier": [asdict(part) for part in self.earlier]} if self.earlier else {}),
         }
 
     @classmethod
@@ -76,7 +102,11 @@ class Header:
             raise refuse("config", config.get("type"), "the description of a TrainConfig")
         recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
         known = (data[name] for name in ("status", "epoch", "seconds", "made_with"))
-        return cls(config, *known, recorded, data.get("cut_short") is True)  # type: ignore[arg-type]
+        earlier = tuple(Part(part["until"], dict(part["made_with"])) for part in data.get("earlier", ()))  # type: ignore[attr-defined]
+        header = cls(config, *known, recorded, data.get("cut_short") is True, earlier)  # type: ignore[arg-type]
+        if header.epoch > header.epochs:
+            raise refuse("epoch", header.epoch, f"at most {header.epochs}, the epochs that the run is to have")
+        return header
 
 
 def require_format(data: Mapping[str, object]) -> None:

@@ -1,12 +1,18 @@
-"""Ctrl-C during training: noted at once, obeyed between two steps."""
+"""Ctrl-C, SIGTERM and SIGHUP during training: noted at once, obeyed between two steps."""
 
+import logging
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from bayesticket.runs.run import Run
+
+log = logging.getLogger("bayesticket")
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals by which a program is asked to end: by `timeout`, a batch system, or a terminal that is closed."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -27,22 +33,77 @@ class Interrupted(KeyboardInterrupt):
         self.run, self.store = run, store
 
 
+class Requested:
+    """Whether training was asked to stop, and by which signal: SIGINT unless another one came."""
+
+    def __init__(self):
+        self._event, self.signal = threading.Event(), signal.SIGINT
+
+    def set(self, number: int = signal.SIGINT) -> None:
+        """Asks training to stop."""
+        self.signal = signal.Signals(number)
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Whether training was asked to stop."""
+        return self._event.is_set()
+
+
 @contextmanager
-def deferred_interrupt() -> Iterator[threading.Event]:
-    """Notes a first Ctrl-C instead of raising it, so that training can stop between two steps; a second one raises."""
-    interrupted = threading.Event()
-    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)  # by whoever started this process
-    if ignored or threading.current_thread() is not threading.main_thread():
-        yield interrupted
-        return
+def deferred_interrupt() -> Iterator[Requested]:
+    """Notes a first Ctrl-C, SIGTERM or SIGHUP, so that training can stop between two steps; a second one acts at once.
+
+    A signal that the program ignores, or that it handles by itself, is left to it.
+    """
+    requested = Requested()
 
     def note(number: int, frame: object) -> None:
-        if interrupted.is_set():
-            raise KeyboardInterrupt
-        interrupted.set()
+        if requested.is_set():
+            _obey(number)
+        requested.set(number)
 
-    previous = signal.signal(signal.SIGINT, note)
+    with handled(note):
+        yield requested
+
+
+@contextmanager
+def handled(handle: "signal._HANDLER") -> Iterator[None]:  # pyright: ignore[reportPrivateUsage]
+    """Has a function handle SIGINT, SIGTERM and SIGHUP, unless the program has handlers of its own or ignores them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    replaced = {number: signal.SIG_DFL for number in ENDING if signal.getsignal(number) is signal.SIG_DFL}
+    if (on_ctrl_c := signal.getsignal(signal.SIGINT)) not in (signal.SIG_IGN, None):
+        replaced[signal.SIGINT] = on_ctrl_c
     try:
-        yield interrupted
+        for number in replaced:
+            signal.signal(number, handle)
+        yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+
+
+class Ended(SystemExit):
+    """SIGTERM or SIGHUP asked the program to end; it does so with the exit code that shells expect."""
+
+    def __init__(self, number: int):
+        super().__init__(128 + number)
+        self.signal = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Raises `Ended` on SIGTERM and SIGHUP, as KeyboardInterrupt is raised on Ctrl-C."""
+    with handled(lambda number, frame: _obey(number)):
+        yield
+
+
+def _obey(number: int) -> NoReturn:
+    raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+
+def end_program(number: int, message: str) -> NoReturn:
+    """Ends the program as a signal asked, with one line that says what was kept."""
+    log.warning("%s: %s", signal.Signals(number).name, message)
+    raise Ended(number)

@@ -24,7 +24,7 @@ from bayesticket.measures import (
 from bayesticket.model import TokenRows, choose_forward, mounted, not_shared
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
-from bayesticket.runs.header import Status
+from bayesticket.runs.header import Part, Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse
@@ -84,6 +84,8 @@ class Training:
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
         set_rates(self.optimizer, config.optimizer, 0, config.warmup)
         self.epoch, self.seconds, self.records = 0, 0.0, Records(config)
+        self.earlier: tuple[Part, ...] = ()
+        """The parts that were trained before with other versions, where the run goes on."""
         self.last_step: OptimizerStep | None = None
         for half in (self.train, self.test):
             half.rows, half.live.epoch = self._rows_of(half.batch), 0
@@ -271,6 +273,7 @@ class Training:
             | note,
             recorded=tuple(map(repr, self.measures)),
             cut_short=cut_short,
+            earlier=self.earlier,
         )
 
 

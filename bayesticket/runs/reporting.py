@@ -1,6 +1,5 @@
 """How far training is: a bar, or a function of the user's."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from tqdm import tqdm
 
 from bayesticket.errors import refuse
 from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.interrupt import Requested
 from bayesticket.runs.stopping import StopTraining
 
 ProgressFunction = Callable[[int, Mapping[str, float]], object]
@@ -23,7 +23,7 @@ exception too, which is then raised.
 class Requests:
     """What is asked of training while it is under way, and done between two steps."""
 
-    interrupted: threading.Event
+    interrupted: Requested
     stop: bool = False
     error: Exception | None = None
 

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
 from bayesticket.files import reading, require_path
-from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move
+from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
-from bayesticket.runs.header import Header, Status
-from bayesticket.runs.versions import parse_classes, versions
+from bayesticket.runs.header import Header, Part, Status
+from bayesticket.runs.versions import different_versions, notice_other_versions, parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Run:
     """The measures that were recorded, as they print."""
     cut_short: bool = False
     """Whether a function given to `train` has stopped it, before the end that its configuration says."""
+    earlier: tuple[Part, ...] = ()
+    """The parts before the last one that were trained with other versions."""
     source: Path | None = None
     """The directory that it was loaded from, if any; errors about its content name its files."""
 
@@ -85,7 +87,10 @@ class Run:
             model = move(given, dtype)
         else:
             assert isinstance(given, Architecture | None)
-            model = build(given or Architecture(), self.config.task, dtype=dtype)
+            architecture = given or Architecture()
+            with self._reading("weights"):
+                require_parameters(architecture.settings(self.config.task), self.weights)
+            model = build(architecture, self.config.task, dtype=dtype)
         with self._reading("weights"):
             load_parameters(model, self.weights)
         return model
@@ -184,7 +189,16 @@ class Run:
     def header(self) -> Header:
         """What `run.json` says of the run."""
         made_with = self.made_with or versions()
-        return Header(self.description, self.status, self.epoch, self.seconds, made_with, self.recorded, self.cut_short)
+        return Header(
+            self.description,
+            self.status,
+            self.epoch,
+            self.seconds,
+            made_with,
+            self.recorded,
+            self.cut_short,
+            self.earlier,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the run into a directory that is new, empty, or holds this very run; returns the directory.
@@ -199,16 +213,19 @@ class Run:
         return directory.path
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, partial: bool = False) -> "Run":
+    def load(cls, path: str | os.PathLike[str], *, partial: bool = False, damaged: bool = False) -> "Run":
         """Reads a saved run; nothing in it is executed.
 
         With `partial`, a run that is not finished, or is still being trained, is read as its last checkpoint has it. A
-        run whose configuration names a class of yours loads without it, except for `config`.
+        run whose configuration names a class of yours loads without it, except for `config`. A file that is not the
+        one that was written is refused; with `damaged`, it is read as far as it can be.
         """
-        directory = RunDirectory(require_path("path", path, "the directory of a saved run"), "path")
+        directory = RunDirectory(require_path("path", path, "the directory of a saved run"), "path", damaged=damaged)
         header = directory.header()
         if directory.has_results():
-            weights, curves, epoch, seconds = directory.weights(), directory.curves(), header.epoch, header.seconds
+            directory.require_intact()
+            weights, curves = directory.weights(header), directory.curves(header)
+            epoch, seconds = header.epoch, header.seconds
         elif not partial:
             raise BayesticketError(
                 f"{directory}: got a run that is not finished; accepted: bt.resume({str(path)!r}), or partial=True"
@@ -218,6 +235,7 @@ class Run:
         else:
             with reading(directory.checkpoint_path):
                 weights, curves, epoch, seconds = read_progress_so_far(*checkpoint)
+        notice_other_versions(header)
         return cls(
             description=header.config,
             tensors=directory.tensors(header),
@@ -229,6 +247,7 @@ class Run:
             made_with=header.made_with,
             recorded=header.recorded,
             cut_short=header.cut_short,
+            earlier=header.earlier,
             source=directory.path,
         )
 
@@ -240,7 +259,14 @@ def restore_config(
 
     Errors name the modules of such classes, which the header of the run has in `made_with`.
     """
-    config = restore(description, tensors, parse_classes((made_with or {}).get("classes", "")))
+    made_with = made_with or {}
+    try:
+        config = restore(description, tensors, parse_classes(made_with.get("classes", "")))
+    except BayesticketError as error:
+        if "bayesticket" not in (differences := different_versions(made_with)):
+            raise
+        written, here = differences["bayesticket"]
+        raise BayesticketError(f"{error}; it was written by bayesticket {written}, and this is {here}") from error
     if not isinstance(config, TrainConfig):
         raise refuse("config", config, "the description of a TrainConfig")
     return config

@@ -9,7 +9,7 @@ from bayesticket.errors import BayesticketError, one_line
 from bayesticket.files import new_directory
 from bayesticket.runs.checkpoint import checkpoint_of
 from bayesticket.runs.directory import RunDirectory
-from bayesticket.runs.interrupt import Interrupted, deferred_interrupt
+from bayesticket.runs.interrupt import ENDING, Interrupted, deferred_interrupt, end_program
 from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction, Requests, reporting
@@ -41,28 +41,42 @@ class Session:
         self.stop_when, self.warned = stop_when, False
 
     def run_to_end(self, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None) -> Run:
-        """Trains until the run is over; raises `Interrupted`, `NonFiniteLoss` or `NotSaved`, each with the run."""
-        training = self.training
-        with deferred_interrupt() as interrupted:
-            requests = Requests(interrupted)
+        """Trains until the run is over; raises `Interrupted`, `NonFiniteLoss` or `NotSaved`, each with the run.
+
+        Where a signal asks the program to end, it ends it, with a line that says what is kept.
+        """
+        with deferred_interrupt() as requested:
             try:
-                with reporting(progress, training.config, training.epoch, requests) as report:
-                    self._take_epochs(report, stop, requests)
-            except NonFiniteLoss as error:
-                error.run = training.as_run("failed")
-                try:
-                    self._save(error.run)
-                except NotSaved as unsaved:
-                    log.warning("%s", unsaved)
+                return self._run_to_end(Requests(requested), progress, stop)
+            except Interrupted as interrupted:
+                if requested.signal in ENDING:
+                    end_program(requested.signal, str(interrupted))
                 raise
-            status = "finished" if training.epoch == training.config.epochs else "stopped"
-            run = training.as_run(status, cut_short=not training.is_over())
-            self._save(run)
-            if requests.error is not None:
-                raise _with_note(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
-            if interrupted.is_set():
-                raise Interrupted(f"interrupted after the last epoch, {run.epoch:,}: the run is complete", run)
-            return run
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(self._broken_off()) from None
+
+    def _run_to_end(
+        self, requests: Requests, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None
+    ) -> Run:
+        training = self.training
+        try:
+            with reporting(progress, training.config, training.epoch, requests) as report:
+                self._take_epochs(report, stop, requests)
+        except NonFiniteLoss as error:
+            error.run = training.as_run("failed")
+            try:
+                self._save(error.run)
+            except NotSaved as unsaved:
+                log.warning("%s", unsaved)
+            raise
+        status = "finished" if training.epoch == training.config.epochs else "stopped"
+        run = training.as_run(status, cut_short=not training.is_over())
+        self._save(run)
+        if requests.error is not None:
+            raise _with_note(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
+        if requests.interrupted.is_set():
+            raise Interrupted(f"interrupted after the last epoch, {run.epoch:,}: the run is complete", run)
+        return run
 
     def _take_epochs(self, report: ProgressFunction, stop: Callable[[], bool] | None, requests: Requests) -> None:
         training = self.training
@@ -110,6 +124,20 @@ class Session:
         if requests.error is not None and not requests.interrupted.is_set():
             raise _with_note(requests.error, str(interrupted))
         raise interrupted
+
+    def _broken_off(self) -> str:
+        """What is kept of a run that an interrupt has broken off within a step, in words.
+
+        It comes from a second Ctrl-C, or from a notebook that interrupts a thread. The weights may be between two
+        states, so that the last checkpoint is what counts; without one nothing is left behind.
+        """
+        directory = self.directory
+        if directory is None:
+            return "interrupted within an epoch, of which nothing is kept"
+        if directory.checkpoint_path.exists():
+            return f"interrupted within an epoch; the same call goes on from the last checkpoint in {directory}"
+        directory.abandon()
+        return "interrupted before the first checkpoint: nothing is kept"
 
     def _interrupted(self) -> Interrupted:
         training = self.training

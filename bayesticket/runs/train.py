@@ -22,9 +22,10 @@ from bayesticket.runs.reporting import ProgressFunction, require_progress
 from bayesticket.runs.run import Run, describe_config, restore_config
 from bayesticket.runs.session import Session
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop
+from bayesticket.runs.versions import parts_before
 from bayesticket.schedules import Strength
 from bayesticket.tasks import AbstractTask, SplitBy
-from bayesticket.threads import denormals_flushed, torch_threads
+from bayesticket.threads import denormals_flushed, require_full_precision, torch_threads
 
 log = logging.getLogger("bayesticket")
 CHECKPOINT_EVERY = 500
@@ -147,6 +148,7 @@ def train_config(
     """
     require_integer("checkpoint_every", checkpoint_every, least=1)
     require_progress(progress)
+    require_full_precision("train")
     if not torch.is_grad_enabled():
         raise refuse_case("train", "a call with gradients switched off", "one outside torch.no_grad and inference_mode")
     directory = store if isinstance(store, RunDirectory | None) else RunDirectory(store)
@@ -172,11 +174,14 @@ def train_config(
 
 def _begin_or_continue(directory: RunDirectory, training: Training) -> None:
     """Has a run continue from the last checkpoint in its directory, where there is one, and writes its header."""
-    if directory.has_run() and training.config_file is None:
-        training.config_file = directory.header().made_with.get("config_file")
+    before = directory.header() if directory.has_run() else None
+    if before is not None and training.config_file is None:
+        training.config_file = before.made_with.get("config_file")
     if (checkpoint := directory.read_checkpoint()) is not None:
         with reading(directory.checkpoint_path):
             restore_checkpoint(training, *checkpoint)
+        if before is not None:
+            training.earlier = parts_before(before, training.epoch)
     directory.begin(training.as_run("running").header(), training.tensors)
     directory.discard_results()
 

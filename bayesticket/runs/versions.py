@@ -1,22 +1,83 @@
 """What a run's numbers depend on beside its configuration."""
 
+import logging
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import torch
 
+from bayesticket.notices import notice
 from bayesticket.specs import JSON, modules_of
+
+if TYPE_CHECKING:
+    from bayesticket.runs.header import Header, Part
+
+log = logging.getLogger("bayesticket")
+MATTER = ("bayesticket", "torch", "transformer-lens", "numpy", "python", "processor")
+"""Of what a run was made with, that on which the last bits of its numbers may depend."""
 
 
 def versions() -> dict[str, str]:
-    """Versions, Python, processor and threads."""
+    """Versions, Python, processor, threads, and how exact products of matrices are."""
     return {
         **{name: version(name) for name in ("bayesticket", "transformer-lens", "numpy")},
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "processor": platform.machine(),
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
+        "matmul_precision": torch.get_float32_matmul_precision(),
     }
+
+
+Differences = dict[str, tuple[str, str]]
+"""By name, the version that a run was trained with, and today's."""
+
+
+def different_versions(made_with: Mapping[str, str], now: Mapping[str, str] | None = None) -> Differences:
+    """The versions that matter where a run was trained with others than today's, or than those that are given.
+
+    >>> different_versions({"torch": "2.0", "python": "3.11"}, {"torch": "2.1", "python": "3.11"})
+    {'torch': ('2.0', '2.1')}
+    """
+    now = versions() if now is None else now
+    known = [name for name in MATTER if name in made_with and name in now]
+    return {name: (made_with[name], now[name]) for name in known if made_with[name] != now[name]}
+
+
+def in_words(differences: Differences) -> str:
+    """Differences between versions in words.
+
+    >>> in_words({"torch": ("2.0", "2.1"), "python": ("3.11", "3.12")})
+    'torch 2.0, not 2.1; python 3.11, not 3.12'
+    """
+    return "; ".join(f"{name} {old}, not {new}" for name, (old, new) in differences.items())
+
+
+def notice_other_versions(header: "Header") -> None:
+    """Says once in a session that runs were trained with other versions than today's."""
+    if differences := different_versions(header.made_with):
+        notice(f"a run was trained with {in_words(differences)}; a new one's last bits may differ from it")
+
+
+def differences_of(header: "Header") -> Differences:
+    """Where the versions of any part of a run differ from today's."""
+    found: Differences = {}
+    for made_with in (*(part.made_with for part in header.earlier), header.made_with):
+        found |= different_versions(made_with)
+    return found
+
+
+def parts_before(header: "Header", epoch: int) -> tuple["Part", ...]:
+    """The parts of a run that goes on from an epoch; logs where versions that matter differ from before."""
+    from bayesticket.runs.header import Part
+
+    differences = different_versions(header.made_with)
+    if not differences or not epoch:
+        return header.earlier
+    log.warning("%s", f"the run was trained with {in_words(differences)}, until epoch {epoch:,}, from which it goes on")
+    return (*header.earlier, Part(epoch, header.made_with))
 
 
 def own_classes(description: JSON) -> dict[str, str]:

@@ -30,7 +30,7 @@ START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_met
 
 A spawned process needs seconds to import torch and TransformerLens; "fork" is not safe in a program with threads.
 """
-PRELOADED = ["bayesticket.sweeps.worker"]
+PRELOADED = ["bayesticket.sweeps.preload"]
 """What the process that workers are forked from imports once."""
 MAX_DEATHS = 25
 """After how many deaths of its process in a row, without progress in between, a job of ours has failed."""

@@ -37,13 +37,15 @@ def serve(connection: Connection, environment: Mapping[str, str]) -> None:
     """Trains the pickled jobs that arrive on a connection, and sends back their outcomes, until it receives None.
 
     `environment` is that of the parent process; what this process was forked from may have an older one. Ctrl-C is
-    ignored: a terminal sends it to all processes, and the parent decides what to do. On SIGTERM, and when the parent
-    has died, the process writes a checkpoint and exits.
+    ignored: a terminal sends it to all processes, and the parent decides what to do. On SIGTERM, on SIGHUP, and when
+    the parent has died, the process writes a checkpoint and exits.
     """
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: _terminate())
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda number, frame: _terminate())
     threading.Thread(target=_terminate_with_parent, daemon=True).start()
     from bayesticket.sweeps.worker import train_pickled
 

@@ -5,15 +5,29 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
-from bayesticket.files import require_directory, require_path
+from bayesticket.files import Unreadable, require_directory, require_path
 from bayesticket.interventions import Intervention
-from bayesticket.runs import CHECKPOINT_EVERY, Run, RunDirectory, SharedOptions, TrainConfig, Training
+from bayesticket.runs import (
+    CHECKPOINT_EVERY,
+    Ended,
+    Run,
+    RunDirectory,
+    SharedOptions,
+    TrainConfig,
+    Training,
+    differences_of,
+    end_program,
+    ended_by_signals,
+    in_words,
+    notice_other_versions,
+)
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Runs, RunSummary, assemble, name_of
 from bayesticket.sweeps.display import ShowJobs
@@ -39,6 +53,7 @@ def sweep(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
+    same_versions: bool = False,
     **options: Unpack[SharedOptions],
 ) -> Runs:
     """Trains a task under each intervention, or over a whole `grid`, with each seed; returns the runs as one dataset.
@@ -50,7 +65,8 @@ def sweep(
     By default each run is trained in a process of its own on one thread, in as many processes as there are cores, or in
     `workers` of them. Any `concurrent.futures.Executor` may be given instead, such as `client.get_executor()` of
     dask.distributed, if its processes see the store under the same path. A process that is killed costs only the
-    epochs since its last checkpoint.
+    epochs since its last checkpoint. With `same_versions`, a store whose runs were trained with another version of
+    torch, Python or this library, or on another processor, is refused: their last bits may differ.
 
     >>> import tempfile
     >>> from bayesticket.interventions import KLPrior
@@ -76,6 +92,7 @@ def sweep(
         workers=workers,
         checkpoint_every=checkpoint_every,
         progress=progress,
+        same_versions=same_versions,
     )
 
 
@@ -112,6 +129,7 @@ def sweep_configs(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
+    same_versions: bool = False,
 ) -> Runs:
     """Trains the configurations that are not in the store yet, and returns all runs: `sweep` for any arms.
 
@@ -126,6 +144,7 @@ def sweep_configs(
         workers=workers,
         checkpoint_every=checkpoint_every,
         progress=progress,
+        same_versions=same_versions,
     )
     return load_runs(configs, store, axes=axes)
 
@@ -140,6 +159,7 @@ def train_missing(
     checkpoint_every: int = CHECKPOINT_EVERY,
     progress: bool | None = None,
     display: ShowJobs | None = None,
+    same_versions: bool = False,
 ) -> None:
     """Trains the configurations that are not complete in the store; one that occurs twice is trained once.
 
@@ -150,6 +170,8 @@ def train_missing(
     require_integer("checkpoint_every", checkpoint_every, least=1)
     whole = _absolute(store)
     directories = {key: whole / spec_id(config) for key, config in configs.items()}
+    if same_versions:
+        _require_same_versions(directories, axes)
     jobs: dict[Path, Job] = {}
     for key, config in configs.items():
         if directories[key] not in jobs and not is_complete(directories[key], config):
@@ -163,20 +185,34 @@ def train_missing(
             first_of_arm.setdefault(key[:-1], jobs[directory])
     _require_trainable(first_of_arm.values())
     try:
-        outcomes = train_jobs(
-            list(jobs.values()), executor=executor, workers=workers, progress=progress, display=display
-        )
-    except KeyboardInterrupt:
+        with ended_by_signals():
+            outcomes = train_jobs(
+                list(jobs.values()), executor=executor, workers=workers, progress=progress, display=display
+            )
+    except (KeyboardInterrupt, Ended) as error:
         complete = {directory for key, directory in directories.items() if is_complete(directory, configs[key])}
-        raise KeyboardInterrupt(
+        message = (
             f"interrupted with {len(complete)} of {len(set(directories.values()))} runs complete in {whole}; "
             "the same call goes on from there"
-        ) from None
+        )
+        if isinstance(error, Ended):
+            end_program(error.signal, message)
+        raise KeyboardInterrupt(message) from None
     for name, outcome in outcomes.items():
         if outcome.kind == "diverged":
             log.warning("%s diverged: %s", name, outcome.error)
     if (error := failures(outcomes)) is not None:
         raise error
+
+
+def _require_same_versions(directories: Mapping[Key, Path], axes: Sequence[str]) -> None:
+    """Raises where a run that is in the store was trained, in any part, with other versions than today's."""
+    for key, directory in directories.items():
+        with suppress(Unreadable):  # a damaged run is trained again
+            stored = RunDirectory(directory)
+            if stored.has_run() and (differences := differences_of(stored.header())):
+                accepted = "a store of runs that were trained with today's, or same_versions=False"
+                raise refuse_case("same_versions", f"{_name(key, axes)}, with {in_words(differences)}", accepted)
 
 
 def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str], *, axes: Sequence[str] = ARMS) -> Runs:
@@ -197,11 +233,12 @@ def load_runs(configs: Mapping[Key, TrainConfig], store: str | os.PathLike[str],
 def _load(directory: Path, name: str) -> RunSummary:
     stored = RunDirectory(directory)
     header = stored.header()
-    if header.id != name:
-        raise refuse("store", str(directory), f"the directory of the run {name}; it holds the run {header.id}")
+    stored.require_named()
     if not stored.has_ended():
         raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
-    return RunSummary(header, stored.curves(), directory)
+    stored.require_intact()
+    notice_other_versions(header)
+    return RunSummary(header, stored.curves(header), directory)
 
 
 def is_complete(directory: Path, config: TrainConfig) -> bool:

@@ -121,6 +121,7 @@ def _train(job: Job, directory: RunDirectory, reporter: ProgressReporter, stop: 
     notes: list[str] = []
     while True:
         try:
+            directory.require_named()
             if directory.has_failed():
                 Run.load(job.store)
                 return Outcome("diverged", "as it did when it was first trained", notes=tuple(notes))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from helpers import refused
+from helpers import refused, reseal
 from safetensors.torch import save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
@@ -647,7 +647,7 @@ def test_the_pickle_would_have_been_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format": 1}, "format: got 1; accepted: a run.json of format 2"),
+        ({"format": 1}, "format: got 1, written by bayesticket "),
         ({"format": None}, "format: got None"),
         ({"status": 3}, "status: got 3"),
         ({"epoch": "many"}, "epoch: got 'many'"),
@@ -660,17 +660,20 @@ def test_the_pickle_would_have_been_noticed(tmp_path):
 )
 def test_a_foreign_run_json(no_forward, copied, changes, said):
     header = json.loads((copied / "run.json").read_text())
-    (copied / "run.json").write_text(json.dumps(header | changes))
+    reseal(copied, header | changes)
     for call in (use, bt.resume):
         refused(lambda call=call: call(copied), said)
 
 
 def test_foreign_weights_and_curves(no_forward, copied):
     weights = (copied / "weights.safetensors").read_bytes()
-    save_file({"W": torch.ones(2)}, copied / "weights.safetensors")
+    save_file({"W": torch.ones(50_000)}, copied / "weights.safetensors")
+    reseal(copied)
     refused(lambda: use(copied), "weights: got ", "accepted: exactly the names of the model's parameters")
     (copied / "weights.safetensors").write_bytes(weights)
+    reseal(copied)
     pd.DataFrame({"price": [1.0]}).to_parquet(copied / "curves.parquet")
+    reseal(copied)
     refused(lambda: use(copied), "curves")
 
 
@@ -689,7 +692,7 @@ def test_a_config_that_would_do_more_than_describe_a_model(saved_own, tmp_path, 
     header = json.loads((copied / "run.json").read_text())
     assert field not in header["config"]["model"]["config"]
     header["config"]["model"]["config"][field] = "gpt2"
-    (copied / "run.json").write_text(json.dumps(header))
+    reseal(copied, header)
     refused(lambda: bt.Run.load(copied).model, str(copied), f"model.config: got '{field}'; accepted: ")
 
 
@@ -710,7 +713,7 @@ def test_a_description_that_was_tampered_with(saved_own, tmp_path, change):
     copied = Path(shutil.copytree(saved_own, tmp_path / "copied"))
     header = json.loads((copied / "run.json").read_text())
     change(header["config"]["model"])
-    (copied / "run.json").write_text(json.dumps(header))
+    reseal(copied, header)
     refused(lambda: bt.Run.load(copied).model, str(copied))
     refused(lambda: bt.Run.load(copied).config, str(copied))
 
@@ -731,12 +734,13 @@ def test_a_run_json_that_cannot_be_read(copied, text, said):
 @pytest.mark.parametrize("changes", [{"epoch": -1}, {"epoch": True}, {"seconds": math.nan}, {"seconds": -1.0}])
 def test_numbers_of_a_header(copied, changes):
     header = json.loads((copied / "run.json").read_text())
-    (copied / "run.json").write_text(json.dumps(header | changes))
+    reseal(copied, header | changes)
     refused(lambda: use(copied), "run.json", f"{next(iter(changes))}: got ", "accepted: a run.json written by")
 
 
 def test_weights_that_do_not_fit_name_their_file(copied):
     save_file({"W": torch.ones(2)}, copied / "weights.safetensors")
+    reseal(copied)
     refused(lambda: use(copied), str(copied / "weights.safetensors"))
 
 
@@ -746,6 +750,7 @@ def test_curves_that_are_no_numbers(copied, column):
     pd.DataFrame({"train_accuracy": column, "test_accuracy": [0.0, 1.0]}, index=index).to_parquet(
         copied / "curves.parquet"
     )
+    reseal(copied)
     refused(lambda: use(copied), "curves.parquet: columns: got ", "accepted: the curves of a run, numbers by epoch")
 
 
@@ -764,6 +769,7 @@ def test_curves_that_are_no_numbers(copied, column):
 def test_checkpoints_that_cannot_be_restored(tmp_path, tensors, note):
     from safetensors import safe_open
 
+    from bayesticket.files import tensors_digest
     from bayesticket.runs import RunDirectory, TrainConfig, Training
     from bayesticket.runs.checkpoint import checkpoint_of
 
@@ -780,7 +786,8 @@ def test_checkpoints_that_cannot_be_restored(tmp_path, tensors, note):
         "without epoch": {name: value for name, value in state.items() if name != "epoch"},
         "negative epoch": state | {"epoch": -1},
     }
-    save_file(tensors or kept, file, metadata={"state": json.dumps(named[note])} if isinstance(note, str) else note)
+    written = {"state": json.dumps(named[note])} if isinstance(note, str) else note or {}
+    save_file(tensors or kept, file, metadata={**written, "sha256": tensors_digest(tensors or kept, written)})
     refused(lambda: bt.train(TASK, model=SMALL, epochs=4, store=tmp_path), f"{file}: ")
 
 
