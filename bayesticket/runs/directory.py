@@ -93,7 +93,7 @@ class RunDirectory:
             require_format(data)
             digest = data.pop("sha256", None)
             if digest != json_digest(data) and not self.accepts_damage:
-                raise refuse_case("content", "other text than was written", "run.json as it was written with the run")
+                raise ValueError("other text than was written")
             files = data.pop("files", {})
             if not isinstance(files, dict):
                 raise refuse("files", files, "the SHA-256 of each file by its name")
@@ -191,7 +191,7 @@ class RunDirectory:
         tensors, note = read_tensors(self.checkpoint_path)
         with reading(self.checkpoint_path):
             if note.pop("sha256", None) != tensors_digest(tensors, note) and not self.accepts_damage:
-                raise refuse_case("content", "other bytes than were written", "a checkpoint as it was written")
+                raise ValueError("other bytes than were written")
         return tensors, note
 
     def save(
@@ -273,6 +273,8 @@ class RunDirectory:
         """The trained weights; those of a run that is complete are finite."""
         weights, _ = read_tensors(self.weights_path)
         with reading(self.weights_path):
+            if not weights:
+                raise refuse_case("weights", "no tensor", "the trained weights of a run")
             for name, weight in weights.items():
                 if header.is_complete and not weight.isfinite().all():
                     raise refuse_case(f"weights[{name!r}]", "entries that are not finite", "weights of a complete run")

@@ -1,5 +1,6 @@
 """The header of a run: what `run.json` says of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -130,4 +131,4 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def _is_negative(given: object) -> bool:
-    return isinstance(given, int | float) and not given >= 0  # NaN too
+    return isinstance(given, int | float) and not 0 <= given < math.inf  # NaN too

@@ -22,7 +22,7 @@ from typing import cast
 
 from bayesticket.errors import BayesticketError, one_line
 from bayesticket.notices import notice
-from bayesticket.sweeps.process import EXIT_TERMINATED, READY, Warned, serve
+from bayesticket.sweeps.process import EXIT_TERMINATED, PARENT, READY, Warned, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
 START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -120,6 +120,7 @@ class ProcessBackend(Backend):
     def _start(self, job: Job) -> None:
         context = cast("SpawnContext", multiprocessing.get_context(START_METHOD))  # or another with the same methods
         context.set_forkserver_preload(PRELOADED)
+        os.environ[PARENT] = str(os.getpid())
         try:
             ours, theirs = context.Pipe()
             process = context.Process(target=serve, args=(theirs, dict(os.environ)), daemon=True)

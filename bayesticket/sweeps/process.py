@@ -22,6 +22,8 @@ CHECKPOINT_GRACE = 5.0
 """Seconds that a process has for a last checkpoint after its parent has died; then it exits in any case."""
 EXIT_TERMINATED = 75
 """Exit code of a process that was terminated from outside, and did not fail by itself."""
+PARENT = "BAYESTICKET_PARENT"
+"""The environment variable by which the process that workers are forked from knows whose it is."""
 READY = "ready"
 """The message that a process sends when it has imported everything and can train its first job."""
 

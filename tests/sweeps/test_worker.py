@@ -179,14 +179,15 @@ def test_an_error_becomes_an_outcome_of_one_line_with_its_traceback(store, alive
     assert outcome.traceback.startswith("Traceback")
 
 
-def test_a_store_with_another_run_is_refused_and_left_as_it_was(store, alive_file):
+def test_another_run_in_a_runs_directory_is_set_aside(store, alive_file):
     job, other = small_job(store), small_job(store, seed=1)
     train_job(other, alive_file)
     shutil.move(other.store, job.store)
     outcome = train_job(job, alive_file)
-    assert outcome.kind == "failed"
-    assert "different run (seed is 1, not 0)" in outcome.error
-    assert_same(bt.Run.load(job.store), uninterrupted(other.config))
+    assert outcome.kind == "complete"
+    assert f"got the run {other.store.name}; accepted: {job.store.name}" in outcome.notes[0]
+    assert_same(bt.Run.load(job.store), uninterrupted(job.config))
+    assert_same(bt.Run.load(f"{job.store}.damaged"), uninterrupted(other.config))
 
 
 def test_a_job_that_cannot_be_unpickled_fails_by_itself(alive_file):
