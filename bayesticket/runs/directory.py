@@ -156,6 +156,16 @@ class RunDirectory:
             self._remove_lock_of_ended_run()
             self._lock.release()
 
+    def is_trained_now(self) -> bool:
+        """Whether a process, perhaps this one, holds the lock of the run."""
+        if not self.lock_path.exists():
+            return False
+        try:
+            with FileLock(self.lock_path, timeout=0):
+                return False
+        except Timeout:
+            return True
+
     def _remove_lock_of_ended_run(self) -> None:
         """Removes the lock file of a run that needs no more training: whoever waits for it then loads the run."""
         with suppress(BayesticketError):

@@ -9,7 +9,7 @@ import pickle
 import secrets
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from typing import cast
 
 from bayesticket.errors import BayesticketError, one_line
 from bayesticket.notices import notice
+from bayesticket.runs import RunDirectory
 from bayesticket.sweeps.process import EXIT_TERMINATED, PARENT, READY, Warned, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
@@ -36,6 +37,8 @@ MAX_DEATHS = 25
 """After how many deaths of its process in a row, without progress in between, a job of ours has failed."""
 MAX_EXECUTOR_DEATHS = 3
 """The same for a job in a given executor, which may have retried several times before it reports an error."""
+LOOK_EVERY = 0.5
+"""Seconds between two looks at runs that are to stop."""
 MAX_FAILED_STARTS = 3
 """After how many processes in a row that ended before they were ready to train the sweep is given up."""
 
@@ -59,7 +62,7 @@ class Backend(abc.ABC):
         """Waits for at most `timeout` seconds until a job has ended; returns all that have, with their outcomes."""
 
     @abc.abstractmethod
-    def stop(self, has_started: Callable[[Job], bool]) -> None:
+    def stop(self) -> None:
         """Cancels the jobs that have not started, and waits until the others have stopped.
 
         The caller has removed the alive file, so that they stop by themselves.
@@ -172,7 +175,7 @@ class ProcessBackend(Backend):
                 )
         return Outcome("died", f"its process {how}")
 
-    def stop(self, has_started: Callable[[Job], bool]) -> None:
+    def stop(self) -> None:
         """Kills the processes that are not ready yet, and waits for the others to write their checkpoints."""
         for worker in self.workers.values():
             if not worker.ready:
@@ -250,15 +253,20 @@ class ExecutorBackend(Backend):
             "what was trained is kept, call the same again with a new one to go on"
         )
 
-    def stop(self, has_started: Callable[[Job], bool]) -> None:
-        """Cancels the futures of jobs that have not started, and waits for the others.
+    def stop(self) -> None:
+        """Cancels the futures of runs that nobody trains, and waits for the others as long as somebody does.
 
-        Whether a job has started is asked of its progress file, since some executors cancel futures that are running.
+        That is asked of the lock of a run, and not of its future: some executors cancel futures that are running, and
+        a cluster that has lost its scheduler has futures that never end.
         """
-        for future, job in self.futures.items():
-            if not has_started(job):
-                future.cancel()
-        wait_for_futures([future for future in self.futures if not future.cancelled()])
+
+        def is_trained(future: Future[Outcome]) -> bool:
+            return RunDirectory(self.futures[future].store).is_trained_now()
+
+        waiting = [future for future in self.futures if is_trained(future) or not future.cancel()]
+        while waiting:
+            wait_for_futures(waiting, LOOK_EVERY)
+            waiting = [future for future in waiting if not future.done() and is_trained(future)]
 
     def shut_down(self) -> None:
         """Does nothing: the executor is the user's."""

@@ -37,7 +37,7 @@ class JobQueue:
         except BaseException:
             self.alive_file.unlink(missing_ok=True)
             self.display.refresh()
-            self.backend.stop(lambda job: job.name in self.display.latest)
+            self.backend.stop()
             raise
         self.backend.shut_down()
         return {job.name: self.outcomes[job.name] for job in self.jobs}

@@ -579,3 +579,30 @@ def test_dask_with_a_worker_that_is_killed(tmp_path, gate):
             killing.join()
             assert set(client.run(os.getpid).values()) == {other.pid}
     assert_complete(jobs, outcomes)
+
+
+def test_dask_whose_scheduler_is_killed(tmp_path):
+    """The sweep ends with an error, the runs with checkpoints; nobody waits for futures that will never end."""
+    for name in ("scheduler", "worker"):
+        pytest.importorskip(f"distributed.cli.dask_{name}", reason="NOT TESTED: a cluster; no distributed here")
+    from distributed import Client
+
+    jobs = small_jobs(tmp_path / "store", n=3, epochs=10**6)
+    with running(dask_scheduler, tmp_path) as scheduler:
+        wait_until(lambda: (tmp_path / "scheduler").exists() and (tmp_path / "scheduler").read_text())
+        address = json.loads((tmp_path / "scheduler").read_text())["address"]
+        with running(dask_worker, tmp_path):
+            client = Client(address, timeout=5)  # for as long it tries to find the scheduler again
+            client.wait_for_workers(1, timeout=60)
+
+            def kill() -> None:
+                wait_until(lambda: any(is_under_way(job.store) for job in jobs))
+                os.kill(scheduler.pid, signal.SIGKILL)
+
+            killing = in_background(kill)
+            with pytest.raises(bt.BayesticketError, match="takes no more runs"):
+                train_jobs(jobs, executor=client.get_executor())
+            killing.join()
+            assert not any(RunDirectory(job.store).is_trained_now() for job in jobs)
+            assert any(RunDirectory(job.store).read_checkpoint() is not None for job in jobs)
+            client.close(timeout=1)
