@@ -263,7 +263,13 @@ class ExecutorBackend(Backend):
         def is_trained(future: Future[Outcome]) -> bool:
             return RunDirectory(self.futures[future].store).is_trained_now()
 
-        waiting = [future for future in self.futures if is_trained(future) or not future.cancel()]
+        def is_cancelled(future: Future[Outcome]) -> bool:
+            try:
+                return future.cancel()
+            except Exception:  # the executor is gone, and its futures with it
+                return True
+
+        waiting = [future for future in self.futures if is_trained(future) or not is_cancelled(future)]
         while waiting:
             wait_for_futures(waiting, LOOK_EVERY)
             waiting = [future for future in waiting if not future.done() and is_trained(future)]
