@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test check format bench mutants clean
+.PHONY: quickstart test check format bench attack mutants clean
 
 quickstart: .venv/installed
 	$(BIN)/bayesticket quickstart
@@ -22,6 +22,10 @@ format: .venv/for-tests
 
 bench: .venv/installed
 	$(BIN)/bayesticket bench
+
+# The attacks on files, signals and versions among the tests, ten times as long.
+attack: .venv/for-tests
+	ATTACK=10 $(BIN)/pytest tests/attacks
 
 # Which small errors would no test notice? Up to an hour on two cores, and no part of `make check`.
 mutants: .venv/for-tests
