@@ -27,12 +27,18 @@ def refuse_case(field: str, situation: str, accepted: str) -> BayesticketError:
     return BayesticketError(f"{field}: got {situation}; accepted: {accepted}")
 
 
+LARGEST = 2**63 - 1
+"""The largest whole number that torch takes."""
+
+
 def shown(given: object, width: int = 160) -> str:
     """What was given, as an error shows it: on one line of a readable length.
 
     >>> shown("x"), len(shown(list(range(1000))))
     ("'x'", 160)
     """
+    if isinstance(given, int) and abs(given) > 10**100:  # Python writes none of more than 4,300 digits
+        return f"a whole number of {given.bit_length():,} bits"
     text = " ".join(repr(given).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -88,13 +94,17 @@ def require_number(
     limits = ((">", above), (">=", least), ("<", below), ("<=", most))
     bounds = " and ".join(f"{sign} {bound:g}" for sign, bound in limits if math.isfinite(bound))
     accepted = f"a finite number {bounds}".strip()
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise refuse(field, given, accepted)
+    if (isinstance(given, int) and abs(given) > LARGEST) or not math.isfinite(given):
         raise refuse(field, given, accepted)
     if not (above < given < below and least <= given <= most):
         raise refuse(field, given, accepted)
 
 
-def require_integer(field: str, given: object, *, least: int) -> None:
-    """Raises unless given a whole number of at least `least`."""
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise refuse(field, given, f"a whole number of at least {least}")
+def require_integer(field: str, given: object, *, least: int, most: int = LARGEST) -> None:
+    """Raises unless given a whole number from `least` to `most`, by default the largest that torch takes."""
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+        limit = "below 2^63" if most == LARGEST else f"at most {most:,}"
+        large = isinstance(given, int) and given > most
+        raise refuse(field, given, f"a whole number {limit if large else f'of at least {least}'}")

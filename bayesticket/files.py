@@ -168,7 +168,13 @@ def require_path(field: str, path: object, accepted: str) -> Path:
     """The given path with `~` expanded; raises an error unless it is a string or a path."""
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise refuse(field, path, accepted)
-    return Path(path).expanduser()
+    text = os.fspath(path)
+    if not isinstance(text, str) or not text.isprintable() or max(len(part.encode()) for part in text.split("/")) > 255:
+        raise refuse(field, path, f"{accepted}, of printable letters, and no name in it longer than 255 bytes")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:  # nobody has that home
+        raise refuse(field, path, f"{accepted}; {one_line(error)}") from error
 
 
 def require_directory(field: str, path: object) -> Path:

@@ -9,6 +9,9 @@ import torch
 
 from bayesticket.errors import refuse_case, require_integer
 
+MOST_THREADS = 1024
+"""More threads than this are a slip, and could bring the machine to a stop."""
+
 
 @dataclass(eq=False)
 class _Use:
@@ -38,7 +41,7 @@ def torch_threads(n: int) -> Iterator[None]:
     ...     torch.get_num_threads()
     1
     """
-    require_integer("threads", n, least=1)
+    require_integer("threads", n, least=1, most=MOST_THREADS)
     use = _open(n)
     try:
         yield

@@ -44,6 +44,8 @@ def magnitude_masks(
 ) -> dict[str, Bool[Tensor, "..."]]:
     """Marks the weights of largest magnitude: all but the `round(sparsity · n)` smallest of `n`; see `find_ticket`.
 
+    At least one is marked.
+
     Among equal magnitudes those that come first are removed. Of weights that belong to no run,
     `Ticket(magnitude_masks(weights, 0.6))` makes a ticket.
 
@@ -60,12 +62,21 @@ def magnitude_masks(
             raise refuse(f"weights[{name!r}]", weight[~torch.isfinite(weight)][0].item(), "finite weights")
     flat = {name: weight.detach().abs().flatten() for name, weight in weights.items()}
     if scope == "matrix":
-        kept = [keep_largest(magnitudes, round(sparsity * len(magnitudes))) for magnitudes in flat.values()]
+        kept = [keep_largest(magnitudes, n_removed(sparsity, len(magnitudes))) for magnitudes in flat.values()]
     else:
         together = torch.cat(list(flat.values()))
         sizes = [len(magnitudes) for magnitudes in flat.values()]
-        kept = keep_largest(together, round(sparsity * len(together))).split(sizes)
+        kept = keep_largest(together, n_removed(sparsity, len(together))).split(sizes)
     return {name: mask.view(weights[name].shape) for name, mask in zip(weights, kept, strict=True)}
+
+
+def n_removed(sparsity: float, n: int) -> int:
+    """How many of n weights a sparsity removes; one always stays.
+
+    >>> n_removed(0.6, 10), n_removed(0.999, 10)
+    (6, 9)
+    """
+    return min(round(sparsity * n), n - 1)
 
 
 def keep_largest(magnitudes: Float[Tensor, "n"], n_removed: int) -> Bool[Tensor, "n"]:

@@ -210,6 +210,8 @@ def ticket_config(config: TrainConfig, ticket: Ticket, **options: object) -> Tra
     >>> changed.seed_of("init"), changed.seed_of("split"), changed.intervention == ticket.mask + None
     (2, 1, True)
     """
+    if not isinstance(config, TrainConfig):
+        raise refuse("config", config, "a TrainConfig, such as run.config")
     require_ticket("ticket", ticket)
     changed = configure_from(config, options)
     if options.get("init_seed") is not None and isinstance(changed.model, HookedTransformer):

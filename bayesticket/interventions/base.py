@@ -118,6 +118,8 @@ class Recipe(Intervention):
     interventions: tuple[Intervention, ...] = ()
 
     def __post_init__(self):
+        if not isinstance(self.interventions, tuple | list):
+            raise refuse("interventions", self.interventions, "a tuple of interventions; or join them by +")
         for part in self.interventions:
             if not isinstance(part, Intervention):
                 raise refuse("intervention", part, "an Intervention, or several joined by +")

@@ -5,6 +5,7 @@ from dataclasses import field, replace
 from typing import Literal, Unpack, get_args
 
 import torch
+from torch import Tensor
 
 from bayesticket.errors import refuse, require_choice, require_integer, require_number
 from bayesticket.interventions import Intervention, Recipe, as_recipe
@@ -75,9 +76,7 @@ class TrainConfig(Spec):
     def __post_init__(self):
         object.__setattr__(self, "intervention", as_recipe(self.intervention))
         object.__setattr__(self, "optimizer", as_optimizer(self.optimizer))
-        if isinstance(self.measures, str) or not isinstance(self.measures, Iterable):
-            raise refuse("measures", self.measures, "a sequence of Measure objects")
-        object.__setattr__(self, "measures", tuple(self.measures))
+        object.__setattr__(self, "measures", _as_tuple(self.measures))
         self._check_kinds()
         self._check_numbers()
 
@@ -159,6 +158,12 @@ def configure(base: TrainConfig | None = None, /, **options: Unpack[Options]) ->
     return configure_from(base, options)
 
 
+def _as_tuple(measures: object) -> tuple:
+    if isinstance(measures, str | Tensor) or not isinstance(measures, Iterable):
+        raise refuse("measures", measures, "a sequence of Measure objects")
+    return tuple(measures)
+
+
 def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:
     """`configure` for options whose names and types no type checker has seen."""
     base = base or TrainConfig()
@@ -170,7 +175,7 @@ def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> T
     given = {name: value for name, value in options.items() if name in fields and name not in unset}
     if "intervention" in given:
         given["intervention"] = as_recipe(given["intervention"])
-    if isinstance(measures := given.get("measures"), Iterable) and not isinstance(measures, str):
-        given["measures"] = tuple(measures)
+    if "measures" in given:
+        given["measures"] = _as_tuple(given["measures"])
     optimizer = as_optimizer(given.pop("optimizer", base.optimizer), **own)
     return replace(base, optimizer=optimizer, **given)  # type: ignore[arg-type]

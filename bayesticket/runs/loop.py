@@ -212,8 +212,8 @@ class Training:
 
         def loss(logits: Tensor, targets: Tensor) -> Tensor:
             loss = self.config.loss(logits, targets)
-            if not math.isfinite(loss.item()) and half.name == "train":
-                raise _not_finite(self.epoch, {"task": loss})
+            if not math.isfinite(loss.item()):
+                raise _not_finite(self.epoch, {"task" if half.name == "train" else "test loss": loss})
             return loss
 
         seen = observe(

@@ -163,7 +163,7 @@ class Run:
         layers = {int(found[1]): name for name in self.curves if (found := of_each.fullmatch(name))} or {0: measure}
         if layer is None and len(layers) == 1:
             return layers[0]
-        if isinstance(layer, bool) or layer not in layers:
+        if isinstance(layer, bool) or not isinstance(layer, int | None) or layer not in layers:
             accepted = " or ".join(f"layer={n}" for n in layers)
             if layer is None:
                 raise refuse_case("layer", "a run of several layers", accepted)

@@ -36,7 +36,7 @@ class ModularAddition(AbstractExpression):
 
     def require_sizes(self) -> None:
         """Raises BayesticketError unless `p` is a whole number of at least 2."""
-        require_integer("p", self.p, least=2)
+        require_integer("p", self.p, least=2, most=10**9)
 
 
 @final
@@ -64,7 +64,7 @@ class ModularMultiplication(AbstractExpression):
 
     def require_sizes(self) -> None:
         """Raises BayesticketError unless `p` is a whole number of at least 2."""
-        require_integer("p", self.p, least=2)
+        require_integer("p", self.p, least=2, most=10**9)
 
 
 @final
@@ -100,4 +100,4 @@ class KOperandAddition(AbstractExpression):
     def require_sizes(self) -> None:
         """Raises BayesticketError unless `k` is at least 1 and `p` at least 2."""
         require_integer("k", self.k, least=1)
-        require_integer("p", self.p, least=2)
+        require_integer("p", self.p, least=2, most=10**9)

@@ -10,6 +10,9 @@ from bayesticket.specs import spec
 from bayesticket.tasks.layout import Layout
 from bayesticket.tasks.symbolic import AbstractSymbolicTask
 
+MOST_BITS = 100_000
+"""Longer sequences are a slip: attention over them fits into no memory."""
+
 
 @final
 @spec
@@ -47,7 +50,7 @@ class SparseParity(AbstractSymbolicTask):
 
     def require_sizes(self) -> None:
         """Raises BayesticketError unless `1 ≤ k ≤ n`, with random distractors."""
-        require_integer("n", self.n, least=1)
+        require_integer("n", self.n, least=1, most=MOST_BITS)
         require_integer("k", self.k, least=1)
         if self.k > self.n:
             raise refuse("k", self.k, f"at most the number of bits, n={self.n}")

@@ -236,11 +236,11 @@ def _size(shape: Sequence[int]) -> int:
 def require_betas(betas: object) -> tuple[float, float]:
     """Two averaging factors as a tuple; raises unless both are numbers from 0 to below 1."""
     accepted = "two numbers, such as (0.9, 0.999)"
-    if isinstance(betas, str) or not isinstance(betas, Iterable):
+    if isinstance(betas, str) or not isinstance(betas, Iterable) or getattr(betas, "ndim", 1) != 1:
         raise refuse("betas", betas, accepted)
     listed = tuple(betas)
     if len(listed) != 2:
         raise refuse("betas", betas, accepted)
     for place, beta in enumerate(listed):
         require_number(f"betas[{place}]", beta, least=0.0, below=1.0)
-    return listed
+    return float(listed[0]), float(listed[1])

@@ -1,50 +1,23 @@
 """A program that is asked to end leaves a state to resume from, says so in a line, and is gone at once."""
 
-import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import psutil
 import pytest
-from programs import alive, wait_until
+from programs import alive, running, wait_until
 
 import bayesticket as bt
 from bayesticket.runs import RunDirectory
+from bayesticket.sweeps import backends
+from bayesticket.sweeps.process import PARENT
 
 ENDING = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 TASK, SMALL = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
-TRAIN = """
-import sys, bayesticket as bt
-task, model = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
-if __name__ == "__main__":
-    if sys.argv[1] == "train":
-        bt.train(task, model=model, epochs=10**6, store=sys.argv[2], progress=False)
-    else:
-        bt.sweep(task, {"none": None}, seeds=range(3), model=model, epochs=10**6, store=sys.argv[2], workers=2)
-"""
-
-
-@pytest.fixture
-def program(tmp_path):
-    """Starts a program that trains for a very long time; what is left of it is killed afterwards."""
-    script, started = tmp_path / "program.py", []
-    script.write_text(TRAIN)
-
-    def start(what, store):
-        process = subprocess.Popen(
-            [sys.executable, str(script), what, str(store)], stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("name", ENDING)
@@ -82,45 +55,42 @@ def test_handlers_of_the_programs_own_are_left_alone(tmp_path):
     assert received == [signal.SIGTERM]
 
 
+def sweep(directory):
+    """A program that sweeps for a very long time, and writes down how it was ended."""
+    logging.getLogger("bayesticket").addHandler(logging.FileHandler(directory / "log"))
+    backends.START_METHOD = "fork"
+    try:
+        bt.sweep(TASK, {"none": None}, seeds=range(3), model=SMALL, epochs=10**6, store=directory / "store", workers=2)
+    except SystemExit as ended:
+        (directory / "code").write_text(str(ended.code))
+
+
 @pytest.mark.parametrize("to", ["the program", "its whole session"])
-def test_a_sweep(tmp_path, program, to):
-    store = tmp_path / "store"
-    process = program("sweep", store)
-    wait_until(lambda: len(list(store.glob("[!.]*/run.json"))) == 2, 60)
-    children = psutil.Process(process.pid).children(recursive=True)
-    time.sleep(0.5)
-    began = time.monotonic()
-    if to == "the program":
-        process.send_signal(signal.SIGHUP)
-    else:  # as a terminal does that is closed
-        os.killpg(process.pid, signal.SIGHUP)
-    said = process.stderr.read()
-    assert process.wait() == 128 + signal.SIGHUP
-    wait_until(lambda: not any(map(alive, children)), 10)
-    assert time.monotonic() - began < 30
-    assert "SIGHUP: interrupted with 0 of 3 runs complete in " in said
-    assert "Traceback" not in said
-    for path in store.glob("[!.]*"):
-        assert RunDirectory(path).checkpoint_path.exists()
-    assert not list(store.glob(".alive.*"))
+def test_a_sweep(tmp_path, to):
+    with running(sweep, tmp_path) as program:
+        wait_until(lambda: len(list((tmp_path / "store").glob(".*.progress"))) == 2)
+        workers = program.workers()
+        if to == "the program":
+            os.kill(program.pid, signal.SIGHUP)
+        else:  # as a terminal does that is closed
+            os.killpg(program.pid, signal.SIGHUP)
+        wait_until(lambda: not any(map(alive, workers)))
+        wait_until(lambda: (tmp_path / "code").exists() and (tmp_path / "code").read_text())
+    assert (tmp_path / "code").read_text() == str(128 + signal.SIGHUP)
+    assert "SIGHUP: interrupted with 0 of 3 runs complete in " in (tmp_path / "log").read_text()
+    started = list((tmp_path / "store").glob("[!.]*"))
+    assert len(started) >= 2
+    assert all(RunDirectory(path).checkpoint_path.exists() for path in started)
+    assert not list((tmp_path / "store").glob(".alive.*"))
 
 
-def test_processes_that_start_go_with_their_parent(tmp_path, program):
-    """Nothing is left of a sweep whose parent is killed while its processes import torch."""
-    process = program("sweep", tmp_path / "store")
-
-    def started():
-        return [
-            child
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if "forkserver" in " ".join(child.cmdline())
-        ]
-
-    wait_until(started, 60)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.wait()
-    wait_until(lambda: not any(map(alive, children)), 10)
+def test_the_process_that_workers_are_forked_from_ends_while_it_imports_if_its_parent_has_died():
+    nobody = psutil.Popen([sys.executable, "-c", ""])
+    nobody.wait()
+    program = "import bayesticket.sweeps.preload; print('imported')"
+    environment = {**os.environ, PARENT: str(nobody.pid)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def interrupt(thread: threading.Thread) -> None:

@@ -1,13 +1,13 @@
 """A store goes on to be used after an upgrade, in both directions, and every part of a run says what trained it."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import Killed, die_at, refused, reseal
 
@@ -17,19 +17,18 @@ from bayesticket.runs import versions as versions_module
 TASK, SMALL = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
 ROOT = Path(bt.__file__).parent.parent
 WORK = """
-import sys, bayesticket as bt
-task, model = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
-what, store = sys.argv[1:3]
-if what == "sweep":
-    from concurrent.futures import ThreadPoolExecutor
-    runs = bt.sweep(task, {"none": None}, seeds=[0, 1], model=model, epochs=20, store=store,
-                    executor=ThreadPoolExecutor(1))
-    print(sorted(map(str, runs.curves["id"].to_numpy().ravel())), float(runs.curves["test_loss"].sum()))
-elif what == "train":
-    bt.train(task, model=model, epochs=20, store=store, progress=False)
-else:
-    run = bt.Run.load(store)
-    print(run.id, run.config.epochs, float(run.curves["test_loss"].sum()), float(run.model.W_E.sum()))
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import bayesticket as bt
+
+task, model, store = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8), Path(sys.argv[1])
+with ThreadPoolExecutor(1) as executor:
+    options = {"model": model, "epochs": 20, "store": store / "store", "executor": executor}
+    runs = bt.sweep(task, {"none": None}, seeds=[0, 1], **options)
+bt.train(task, model=model, epochs=20, store=store / "plain", progress=False)
+bt.train(task, model=model, epochs=20, store=store / "other", progress=False, cooldown=3)
+print(runs.curves["id"].to_numpy().ravel().tolist(), float(runs.curves["test_loss"].sum()))
 """
 
 
@@ -40,20 +39,15 @@ def newer(tmp_path_factory):
     shutil.copytree(ROOT / "bayesticket", place / "bayesticket", ignore=shutil.ignore_patterns("__pycache__", "data"))
     replaced = {
         "runs/config.py": ("    warmup: int = 10\n", "    warmup: int = 10\n    cooldown: int = 0\n"),
+        "runs/train.py": ("    warmup: int = 10,\n", "    warmup: int = 10,\n    cooldown: int = 0,\n"),
     }
     for name, (old, new) in replaced.items():
         path = place / "bayesticket" / name
         assert old in path.read_text(), name
-        path.write_text(path.read_text().replace(old, new, 1))
+        path.write_text(
+            path.read_text().replace(old, new, 1).replace("warmup=warmup,", "warmup=warmup, cooldown=cooldown,")
+        )
     return place
-
-
-def call(place, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", WORK, *map(str, arguments)], capture_output=True, text=True, cwd=place,
-        env={**os.environ, "PYTHONPATH": str(place)},
-    )  # fmt: skip
-    return done.stdout.strip(), done.stderr.strip()
 
 
 def set_versions(monkeypatch, **changed):
@@ -62,23 +56,31 @@ def set_versions(monkeypatch, **changed):
     monkeypatch.setattr("bayesticket.runs.loop.versions", lambda: now)
 
 
-def test_an_older_store_is_read_and_kept_by_a_newer_library(newer, tmp_path):
-    older, store = ROOT, tmp_path / "store"
-    trained = call(older, "sweep", store)[0]
-    files = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
-    assert call(newer, "sweep", store)[0] == trained
-    assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == files
-    # What the newer one trains with its defaults, the older one reads; what it trains otherwise, it names.
-    call(newer, "train", tmp_path / "plain")
-    assert call(older, "load", tmp_path / "plain") == call(newer, "load", tmp_path / "plain")
-    call(newer, "train", tmp_path / "other")
+def test_stores_of_an_older_and_a_newer_library(newer, tmp_path, threads):
+    options = {"seeds": [0, 1], "model": SMALL, "epochs": 20, "store": tmp_path / "store", "executor": threads}
+    runs = bt.sweep(TASK, {"none": None}, **options)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    called = [sys.executable, "-c", WORK, str(tmp_path)]
+    done = subprocess.run(called, capture_output=True, text=True, cwd=newer)
+    # The newer one takes the runs of the older for what they are, and trains none of them again.
+    expected = f"{runs.curves['id'].to_numpy().ravel().tolist()} {float(runs.curves['test_loss'].sum())}"
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    # The older one reads what the newer has trained with options that it knows.
+    plain = bt.Run.load(tmp_path / "plain")
+    whole = bt.train(TASK, model=SMALL, epochs=20, progress=False)
+    assert plain.id == whole.id
+    pd.testing.assert_frame_equal(plain.curves, whole.curves, check_exact=True)
+    assert bt.resume(tmp_path / "plain").id == whole.id
+    # What it does not know, it names, and which version does.
     header = json.loads((tmp_path / "other" / "run.json").read_text())
-    header["config"]["cooldown"] = 3
     header["made_with"]["bayesticket"] = "99.0"
     reseal(tmp_path / "other", header)
-    said = call(older, "load", tmp_path / "other")[1].splitlines()[-1]
-    assert "got 'cooldown'" in said
-    assert said.endswith(f"it was written by bayesticket 99.0, and this is {bt.__version__}")
+    newer_only = bt.Run.load(tmp_path / "other")
+    pd.testing.assert_frame_equal(newer_only.curves, whole.curves, check_exact=True)
+    said = f"it was written by bayesticket 99.0, and this is {bt.__version__}"
+    refused(lambda: newer_only.config, "TrainConfig field: got 'cooldown'", said)
+    refused(lambda: bt.resume(tmp_path / "other"), "TrainConfig field: got 'cooldown'", said)
 
 
 def test_a_run_of_two_versions_keeps_both_and_says_so(tmp_path, monkeypatch, caplog):
