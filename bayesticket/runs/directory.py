@@ -313,7 +313,7 @@ def require_records(header: Header, curves: pd.DataFrame) -> None:
         raise refuse("epochs", curves.index[-1].item(), f"a last record at epoch {header.epoch:,}")
     if len(curves):
         accuracies = curves[["train_accuracy", "test_accuracy"]]
-        if not ((accuracies >= 0) & (accuracies <= 1)).all(axis=None):
+        if not ((accuracies >= 0) & (accuracies <= 1)).to_numpy().all():
             raise refuse_case("columns", "an accuracy that is not between 0 and 1", "the curves of a run")
 
 

@@ -13,9 +13,9 @@ from bayesticket.measures import Accuracy, Column
 
 def require_epochs(field: str, epochs: object, *, last: int) -> None:
     """Raises unless given the epochs of records, each once and in order."""
-    listed = epochs if isinstance(epochs, list) else [None]
-    whole = all(isinstance(epoch, int) and not isinstance(epoch, bool) for epoch in listed)
-    if not whole or any(one >= other for one, other in pairwise([-1, *listed, last + 1])):
+    listed = epochs if isinstance(epochs, list) else [-1]
+    whole = [epoch for epoch in listed if isinstance(epoch, int) and not isinstance(epoch, bool)]
+    if len(whole) < len(listed) or any(one >= other for one, other in pairwise([-1, *whole, last + 1])):
         raise refuse(field, epochs, f"epochs from 0 to {last:,}, each once and in order")
 
 

@@ -3,14 +3,16 @@
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bayesticket.runs.run import Run
 
 log = logging.getLogger("bayesticket")
+Handler = Any
+"""What Python takes for a handler of a signal: a function, a number, or None."""
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals by which a program is asked to end: by `timeout`, a batch system, or a terminal that is closed."""
 
@@ -67,12 +69,12 @@ def deferred_interrupt() -> Iterator[Requested]:
 
 
 @contextmanager
-def handled(handle: "signal._HANDLER") -> Iterator[None]:  # pyright: ignore[reportPrivateUsage]
+def handled(handle: Callable[[int, object], object]) -> Iterator[None]:
     """Has a function handle SIGINT, SIGTERM and SIGHUP, unless the program has handlers of its own or ignores them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    replaced = {number: signal.SIG_DFL for number in ENDING if signal.getsignal(number) is signal.SIG_DFL}
+    replaced: dict[int, Handler] = {n: signal.SIG_DFL for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
     if (on_ctrl_c := signal.getsignal(signal.SIGINT)) not in (signal.SIG_IGN, None):
         replaced[signal.SIGINT] = on_ctrl_c
     try:

@@ -205,7 +205,8 @@ class Training:
         """Records the current state, in a forward pass of its own."""
         self._set_epoch()
         self.train.live.select(None)
-        self._keep(self._observe(self.test) | self._observe(self.train))
+        train = self._observe(self.train)  # first: where both losses are undefined, it is training that has failed
+        self._keep(self._observe(self.test) | train)
 
     def _observe(self, half: _Half) -> dict[str, float]:
         """Runs the model on one half, and measures it."""

@@ -4,15 +4,12 @@ import logging
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import torch
 
 from bayesticket.notices import notice
+from bayesticket.runs.header import Header, Part
 from bayesticket.specs import JSON, modules_of
-
-if TYPE_CHECKING:
-    from bayesticket.runs.header import Header, Part
 
 log = logging.getLogger("bayesticket")
 MATTER = ("bayesticket", "torch", "transformer-lens", "numpy", "python", "processor")
@@ -55,13 +52,13 @@ def in_words(differences: Differences) -> str:
     return "; ".join(f"{name} {old}, not {new}" for name, (old, new) in differences.items())
 
 
-def notice_other_versions(header: "Header") -> None:
+def notice_other_versions(header: Header) -> None:
     """Says once in a session that runs were trained with other versions than today's."""
     if differences := different_versions(header.made_with):
         notice(f"a run was trained with {in_words(differences)}; a new one's last bits may differ from it")
 
 
-def differences_of(header: "Header") -> Differences:
+def differences_of(header: Header) -> Differences:
     """Where the versions of any part of a run differ from today's."""
     found: Differences = {}
     for made_with in (*(part.made_with for part in header.earlier), header.made_with):
@@ -69,10 +66,8 @@ def differences_of(header: "Header") -> Differences:
     return found
 
 
-def parts_before(header: "Header", epoch: int) -> tuple["Part", ...]:
+def parts_before(header: Header, epoch: int) -> tuple[Part, ...]:
     """The parts of a run that goes on from an epoch; logs where versions that matter differ from before."""
-    from bayesticket.runs.header import Part
-
     differences = different_versions(header.made_with)
     if not differences or not epoch:
         return header.earlier

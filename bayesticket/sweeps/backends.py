@@ -234,6 +234,10 @@ class ExecutorBackend(Backend):
     def wait(self, timeout: float) -> list[tuple[Job, Outcome]]:
         """Waits for the first of the futures."""
         ended, _ = wait_for_futures(self.futures, timeout, return_when=FIRST_COMPLETED)
+        # The futures of dask.distributed never end once their client has given its scheduler up.
+        client = getattr(self.executor, "_client", None)
+        if not ended and getattr(client, "status", None) == "closed":
+            raise self._unusable(ConnectionError("its client is closed, as when the scheduler is gone"))
         return [(self.futures.pop(future), self._outcome(future)) for future in ended]
 
     def _outcome(self, future: "Future[Outcome]") -> Outcome:
