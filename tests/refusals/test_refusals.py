@@ -845,3 +845,40 @@ def test_an_edit_needs_a_row_for_every_example_of_the_task():
 
 def test_a_model_of_half_precision():
     refused(lambda: bt.train(TASK, model=transformer(dtype=torch.float16), epochs=1), "model: got ", "float16")
+
+
+# --- precision, and losses that are undefined ---
+
+
+def test_autocast_is_refused_and_the_precision_of_products_noted():
+    model = bt.build_model(TASK, d_model=8, d_mlp=8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        refused(lambda: bt.train(TASK, model=SMALL, epochs=1), "train: got a call inside torch.autocast")
+        refused(
+            lambda: bt.measure(model, TASK.split().test, bt.Accuracy()), "measure: got a call inside torch.autocast"
+        )
+    run = bt.train(TASK, model=SMALL, epochs=1)
+    assert run.made_with["matmul_precision"] == torch.get_float32_matmul_precision()
+
+
+def test_an_undefined_test_loss_ends_a_run(monkeypatch):
+    """Of a loss that is NaN on the test half alone."""
+    n_test = len(TASK.split().test)
+
+    @bt.spec
+    class Undefined(bt.LossFunction):
+        def __call__(self, logits, targets):
+            loss = torch.nn.functional.cross_entropy(logits, targets)
+            return loss * math.nan if len(targets) == n_test else loss
+
+    with pytest.raises(bt.BayesticketError, match=r"epoch 0 \(test loss is nan\)"):
+        bt.train(TASK, model=SMALL, loss=Undefined(), epochs=5)
+
+
+def test_gradients_of_nothing_are_refused():
+    @bt.spec
+    class Forgetful(bt.Intervention):
+        def gradients(self, context, gradients):
+            pass
+
+    refused(lambda: bt.train(TASK, Forgetful(), model=SMALL, epochs=1), "Forgetful.gradients: got None; accepted: a ")
