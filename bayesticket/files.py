@@ -8,6 +8,7 @@ import re
 import secrets
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -127,8 +128,8 @@ def read_json(path: Path) -> dict:
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise refuse("content", next(name for name in names if names.count(name) > 1), "every key once")
+        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise refuse("content", repeated, "every key once")
     return data
 
 
@@ -169,8 +170,10 @@ def require_path(field: str, path: object, accepted: str) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise refuse(field, path, accepted)
     text = os.fspath(path)
-    if not isinstance(text, str) or not text.isprintable() or max(len(part.encode()) for part in text.split("/")) > 255:
-        raise refuse(field, path, f"{accepted}, of printable letters, and no name in it longer than 255 bytes")
+    if not isinstance(text, str) or not text.isprintable():
+        raise refuse(field, path, f"{accepted}, of printable letters")
+    if len(text.encode()) > 4000 or max(len(part.encode()) for part in text.split("/")) > 255:
+        raise refuse(field, path, f"{accepted}, shorter than 4,000 bytes, with no name longer than 255")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:  # nobody has that home

@@ -208,6 +208,9 @@ def _teacher_attention(
         raise refuse_case(
             "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(chosen)}, or one head"
         )
+    for name, parameter in teacher.named_parameters():  # TransformerLens turns undefined attention into zeros
+        if not parameter.isfinite().all():
+            raise refuse_case("teacher", f"a model whose {name} is not finite", "one with finite weights")
     kept: list[Tensor] = []
     with (
         mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, chosen, query]))]),

@@ -182,3 +182,22 @@ def test_nothing_that_a_run_names_is_executed(copied):
     reseal(copied, header)
     refused_at_once(copied, "got 'os.system'")
     assert not (copied / "owned").exists()
+
+
+def test_sixty_thousand_keys_of_which_one_is_twice(copied):
+    keys = ", ".join(f'"k{number}": 0' for number in [*range(60_000), 59_999])
+    (copied / "run.json").write_text(f"{{{keys}}}")
+    refused_at_once(copied, "run.json: content: got 'k59999'; accepted: every key once")
+
+
+def test_a_path_that_is_too_long():
+    refused(lambda: bt.Run.load("/".join(["a" * 200] * 30)), "shorter than 4,000 bytes")
+
+
+def test_a_teacher_without_finite_weights():
+    teacher = bt.build_model(TASK, d_model=8, d_mlp=8)
+    with torch.no_grad():
+        teacher.W_E.fill_(math.nan)
+    said = "teacher: got a model whose embed.W_E is not finite"
+    refused(lambda: bt.train(TASK, bt.KLPrior(target=teacher), model=SMALL, epochs=1), said)
+    refused(lambda: bt.measure(bt.build_model(TASK), TASK.split().test, bt.KLToTarget(target=teacher)), said)
