@@ -23,7 +23,7 @@ format: .venv/for-tests
 bench: .venv/installed
 	$(BIN)/bayesticket bench
 
-# The attacks on files, signals and versions among the tests, ten times as long.
+# The attacks on files, signals and versions among the tests, with ten times as many random ones.
 attack: .venv/for-tests
 	ATTACK=10 $(BIN)/pytest tests/attacks
 

@@ -96,7 +96,9 @@ def require_number(
     accepted = f"a finite number {bounds}".strip()
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise refuse(field, given, accepted)
-    if (isinstance(given, int) and abs(given) > LARGEST) or not math.isfinite(given):
+    if isinstance(given, int) and abs(given) > LARGEST:
+        raise refuse(field, given, f"{accepted}, if whole then below 2^63")
+    if not math.isfinite(given):
         raise refuse(field, given, accepted)
     if not (above < given < below and least <= given <= most):
         raise refuse(field, given, accepted)

@@ -14,6 +14,7 @@ import argparse
 import ast
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -49,18 +50,10 @@ EQUIVALENT = [
     ("interventions/context", "draws = 0", "draws = 2", "another stream of the same noise"),
     ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
     ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),
-    ("optim/adamw", "lr_at(0)", "lr_at(1)", "set_rates sets it before every step"),
-    ("optim/adamw", "lr_at(0)", "lr_at(2)", "set_rates sets it before every step"),
-    ("optim/adamw", "weight_decay_at(0)", "weight_decay_at(1)", "set_rates sets it before every step"),
-    ("optim/adamw", "weight_decay_at(0)", "weight_decay_at(2)", "set_rates sets it before every step"),
-    ("optim/lion", "lr_at(0)", "lr_at(1)", "set_rates sets it before every step"),
-    ("optim/lion", "lr_at(0)", "lr_at(2)", "set_rates sets it before every step"),
-    ("optim/lion", "weight_decay_at(0)", "weight_decay_at(1)", "set_rates sets it before every step"),
-    ("optim/lion", "weight_decay_at(0)", "weight_decay_at(2)", "set_rates sets it before every step"),
-    ("optim/sgd", "lr_at(0)", "lr_at(1)", "set_rates sets it before every step"),
-    ("optim/sgd", "lr_at(0)", "lr_at(2)", "set_rates sets it before every step"),
-    ("optim/sgd", "weight_decay_at(0)", "weight_decay_at(1)", "set_rates sets it before every step"),
-    ("optim/sgd", "weight_decay_at(0)", "weight_decay_at(2)", "set_rates sets it before every step"),
+    *(
+        (f"optim/{name}", f"{rate}_at(0)", f"{rate}_at({epoch})", "set_rates sets it before every step")
+        for name, rate, epoch in itertools.product(("adamw", "lion", "sgd"), ("lr", "weight_decay"), (1, 2))
+    ),
     ("optim/losses", "x >= 0", "x > 0", "both branches are 1 at 0"),
     ("runs/loop", "len(terms) > 1", "len(terms) >= 1", "a sum of one term is that term, at the cost of a pass"),
     ("analysis/times", "abs(number) >= 100", "abs(number) > 100", "both forms write 100 alike"),

@@ -44,9 +44,7 @@ def magnitude_masks(
 ) -> dict[str, Bool[Tensor, "..."]]:
     """Marks the weights of largest magnitude: all but the `round(sparsity · n)` smallest of `n`; see `find_ticket`.
 
-    At least one is marked.
-
-    Among equal magnitudes those that come first are removed. Of weights that belong to no run,
+    One is always marked. Among equal magnitudes those that come first are removed. Of weights that belong to no run,
     `Ticket(magnitude_masks(weights, 0.6))` makes a ticket.
 
     >>> weights = {"W": torch.tensor([1.0, -5.0]), "V": torch.tensor([-2.0, 2.0])}

@@ -122,8 +122,8 @@ def find_ticket(
     """Prunes a run's weights by magnitude, `m = 1[|θ_T| among the largest]`.
 
     `sparsity` is the fraction of weights removed: exactly `round(sparsity · n)` of `n`, also if some magnitudes are
-    equal. (In Minegishi et al.'s code it is the fraction kept: their 0.4 is 0.6 here.) `scope="global"` ranks the
-    weights of all matrices together, as they do; `"matrix"` removes the same fraction of each matrix.
+    equal, but never all. (In Minegishi et al.'s code it is the fraction kept: their 0.4 is 0.6 here.) `scope="global"`
+    ranks the weights of all matrices together, as they do; `"matrix"` removes the same fraction of each matrix.
 
     By default all matrices of attention and MLP are pruned, and the embedding W_E and the unembedding W_U. These are
     the matrices of Minegishi et al.'s transformer; the embeddings are among them because they represent the tokens as

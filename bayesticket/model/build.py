@@ -18,6 +18,8 @@ from bayesticket.tasks import AbstractTask, require_seed
 
 MOST_PARAMETERS = 10**9
 """No model of more is built: a slip in a size would fill the memory."""
+MOST_POSITIONS = 2**14
+"""TransformerLens masks attention by a square of this side."""
 NORMALIZATIONS = (None, "LN", "LNPre", "RMS", "RMSPre")
 
 
@@ -158,7 +160,8 @@ def n_parameters(settings: Mapping[str, Any]) -> int:
     """How many weights a model of these settings has about, from the sizes alone."""
     d_model, heads = settings["d_model"], settings["n_heads"] * settings["d_head"]
     layer = 4 * heads + (0 if settings.get("attn_only") else 2 * (settings.get("d_mlp") or 0))
-    outside = settings["n_ctx"] + settings["d_vocab"] + max(settings.get("d_vocab_out", 0), 0)
+    learned = settings.get("positional_embedding_type", "standard") != "rotary"
+    outside = learned * settings["n_ctx"] + settings["d_vocab"] + max(settings.get("d_vocab_out", 0), 0)
     return d_model * (settings["n_layers"] * layer + outside)
 
 
@@ -168,6 +171,8 @@ def require_parameters(settings: Mapping[str, Any], weights: Mapping[str, Tensor
     sizes = [settings[name] for name in ("d_model", "n_heads", "d_head", "n_layers", "n_ctx", "d_vocab")]
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         raise refuse("sizes", sizes, "positive whole numbers")
+    if settings["n_ctx"] > MOST_POSITIONS:
+        raise refuse("n_ctx", settings["n_ctx"], f"at most {MOST_POSITIONS:,}")
     if (needed := n_parameters(settings)) > 4 * given or settings["n_layers"] > len(weights):
         raise refuse_case("weights", f"{given:,} numbers", f"about {needed:,}, as a model of these sizes has")
 

@@ -47,8 +47,8 @@ from bayesticket.runs.epochs import require_epochs
 from bayesticket.runs.header import COMPLETE, Header, Status, require_format
 from bayesticket.specs import JSON, describe, description_id, field_names
 
-MOST_RECORDS = 2_000_000
-"""A file of curves with more rows is not read."""
+MOST_RECORDS = 10_000_000
+"""A file of curves with more rows is not read; training would run out of memory long before."""
 
 
 class Busy(BayesticketError):
@@ -60,6 +60,9 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike[str], field: str = "store", *, damaged: bool = False):
         self.path, self.field = require_path(field, path, "the path of a directory"), field
+        self.path = self.path if self.path.name else self.path.absolute()
+        if not self.path.name:
+            raise refuse(field, str(path), "the path of a directory below the root")
         self.accepts_damage = damaged
         """Whether files are read that are not those that were written."""
         self.header_path, self.checkpoint_path = self.path / "run.json", self.path / "checkpoint.safetensors"
@@ -264,23 +267,23 @@ class RunDirectory:
         status = self.status()
         return status in (*COMPLETE, "failed") or (status == "interrupted" and self.weights_path.exists())
 
-    def require_intact(self) -> None:
-        """Raises unless every file is that which was written with the run; a checkpoint shows so when it is read."""
-        header, digests = self._read_header()
-        if self.accepts_damage:
-            return
-        files = [self.curves_path, self.weights_path, *([self.tensors_path] if _needs_tensors(header.config) else [])]
-        for path in files:
-            require_digest(path, digests.get(path.name))
+    def _require_intact(self, path: Path) -> None:
+        """Raises unless a file is that which was written with the run."""
+        if not self.accepts_damage:
+            require_digest(path, self._read_header()[1].get(path.name))
 
     def tensors(self, header: Header) -> dict[str, Tensor]:
         """The tensors that the configuration refers to."""
         with reading(self.header_path):
             needed = _needs_tensors(header.config)
-        return read_tensors(self.tensors_path)[0] if needed else {}
+        if not needed:
+            return {}
+        self._require_intact(self.tensors_path)
+        return read_tensors(self.tensors_path)[0]
 
     def weights(self, header: Header) -> dict[str, Tensor]:
         """The trained weights; those of a run that is complete are finite."""
+        self._require_intact(self.weights_path)
         weights, _ = read_tensors(self.weights_path)
         with reading(self.weights_path):
             if not weights:
@@ -292,6 +295,7 @@ class RunDirectory:
 
     def curves(self, header: Header) -> pd.DataFrame:
         """What was recorded, labelled by epoch."""
+        self._require_intact(self.curves_path)
         with reading(self.curves_path):
             n_rows, most = parquet.read_metadata(self.curves_path).num_rows, min(header.n_records, MOST_RECORDS)
             if n_rows > most or (header.is_complete and n_rows < most):

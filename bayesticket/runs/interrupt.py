@@ -3,16 +3,14 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bayesticket.runs.run import Run
 
 log = logging.getLogger("bayesticket")
-Handler = Any
-"""What Python takes for a handler of a signal: a function, a number, or None."""
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """The signals by which a program is asked to end: by `timeout`, a batch system, or a terminal that is closed."""
 
@@ -61,22 +59,22 @@ def deferred_interrupt() -> Iterator[Requested]:
 
     def note(number: int, frame: object) -> None:
         if requested.is_set():
-            _obey(number)
+            _obey(number, frame)
         requested.set(number)
 
-    with handled(note):
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)  # by whoever started this process
+    with handled(note, [] if ignored else [signal.SIGINT]):
         yield requested
 
 
 @contextmanager
-def handled(handle: Callable[[int, object], object]) -> Iterator[None]:
-    """Has a function handle SIGINT, SIGTERM and SIGHUP, unless the program has handlers of its own or ignores them."""
+def handled(handle: Callable[[int, object], object], others: Iterable[int] = ()) -> Iterator[None]:
+    """Has a function handle SIGTERM and SIGHUP, unless the program handles or ignores them, and other signals too."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    replaced: dict[int, Handler] = {n: signal.SIG_DFL for n in ENDING if signal.getsignal(n) is signal.SIG_DFL}
-    if (on_ctrl_c := signal.getsignal(signal.SIGINT)) not in (signal.SIG_IGN, None):
-        replaced[signal.SIGINT] = on_ctrl_c
+    unhandled = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    replaced = {number: signal.getsignal(number) for number in [*unhandled, *others]}
     try:
         for number in replaced:
             signal.signal(number, handle)
@@ -97,11 +95,11 @@ class Ended(SystemExit):
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Raises `Ended` on SIGTERM and SIGHUP, as KeyboardInterrupt is raised on Ctrl-C."""
-    with handled(lambda number, frame: _obey(number)):
+    with handled(_obey):
         yield
 
 
-def _obey(number: int) -> NoReturn:
+def _obey(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
 

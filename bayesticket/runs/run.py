@@ -223,7 +223,6 @@ class Run:
         directory = RunDirectory(require_path("path", path, "the directory of a saved run"), "path", damaged=damaged)
         header = directory.header()
         if directory.has_results():
-            directory.require_intact()
             weights, curves = directory.weights(header), directory.curves(header)
             epoch, seconds = header.epoch, header.seconds
         elif not partial:
@@ -263,7 +262,7 @@ def restore_config(
     try:
         config = restore(description, tensors, parse_classes(made_with.get("classes", "")))
     except BayesticketError as error:
-        if "bayesticket" not in (differences := different_versions(made_with)):
+        if "bayesticket" not in (differences := different_versions(made_with, versions())):
             raise
         written, here = differences["bayesticket"]
         raise BayesticketError(f"{error}; it was written by bayesticket {written}, and this is {here}") from error

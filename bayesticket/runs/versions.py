@@ -3,6 +3,7 @@
 import logging
 import platform
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 
 import torch
@@ -19,7 +20,7 @@ MATTER = ("bayesticket", "torch", "transformer-lens", "numpy", "python", "proces
 def versions() -> dict[str, str]:
     """Versions, Python, processor, threads, and how exact products of matrices are."""
     return {
-        **{name: version(name) for name in ("bayesticket", "transformer-lens", "numpy")},
+        **_installed(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
@@ -28,17 +29,21 @@ def versions() -> dict[str, str]:
     }
 
 
+@cache
+def _installed() -> dict[str, str]:
+    return {name: version(name) for name in ("bayesticket", "transformer-lens", "numpy")}
+
+
 Differences = dict[str, tuple[str, str]]
 """By name, the version that a run was trained with, and today's."""
 
 
-def different_versions(made_with: Mapping[str, str], now: Mapping[str, str] | None = None) -> Differences:
-    """The versions that matter where a run was trained with others than today's, or than those that are given.
+def different_versions(made_with: Mapping[str, str], now: Mapping[str, str]) -> Differences:
+    """The versions that matter where a run was trained with others than those of now.
 
     >>> different_versions({"torch": "2.0", "python": "3.11"}, {"torch": "2.1", "python": "3.11"})
     {'torch': ('2.0', '2.1')}
     """
-    now = versions() if now is None else now
     known = [name for name in MATTER if name in made_with and name in now]
     return {name: (made_with[name], now[name]) for name in known if made_with[name] != now[name]}
 
@@ -54,7 +59,7 @@ def in_words(differences: Differences) -> str:
 
 def notice_other_versions(header: Header) -> None:
     """Says once in a session that runs were trained with other versions than today's."""
-    if differences := different_versions(header.made_with):
+    if differences := different_versions(header.made_with, versions()):
         notice(f"a run was trained with {in_words(differences)}; a new one's last bits may differ from it")
 
 
@@ -62,13 +67,13 @@ def differences_of(header: Header) -> Differences:
     """Where the versions of any part of a run differ from today's."""
     found: Differences = {}
     for made_with in (*(part.made_with for part in header.earlier), header.made_with):
-        found |= different_versions(made_with)
+        found |= different_versions(made_with, versions())
     return found
 
 
 def parts_before(header: Header, epoch: int) -> tuple[Part, ...]:
     """The parts of a run that goes on from an epoch; logs where versions that matter differ from before."""
-    differences = different_versions(header.made_with)
+    differences = different_versions(header.made_with, versions())
     if not differences or not epoch:
         return header.earlier
     log.warning("%s", f"the run was trained with {in_words(differences)}, until epoch {epoch:,}, from which it goes on")

@@ -236,7 +236,6 @@ def _load(directory: Path, name: str) -> RunSummary:
     stored.require_named()
     if not stored.has_ended():
         raise refuse_case("store", f"a run that is {header.status} in {directory}", "one that has ended")
-    stored.require_intact()
     notice_other_versions(header)
     return RunSummary(header, stored.curves(header), directory)
 

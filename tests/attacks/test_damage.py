@@ -111,3 +111,16 @@ def test_another_number_in_run_json_is_noticed(saved, tmp_path_factory, data):
         (copied / "run.json").write_text(text[:place] + sign + text[place + 1 :])
         with pytest.raises(bt.BayesticketError, match=r"run\.json"):
             bt.Run.load(copied)
+
+
+@pytest.mark.parametrize("seed", range(times(12)))
+def test_a_flipped_bit_in_the_tensors_of_an_interrupted_run_is_refused(tmp_path, seed):
+    training, directory = Training(CONFIG), RunDirectory(tmp_path / "run")
+    training.take_epoch()
+    directory.begin(training.as_run("running").header(), training.tensors)
+    directory.write_checkpoint(*checkpoint_of(training))
+    flip(directory.tensors_path, random.Random(seed))
+    for call in (lambda: bt.resume(directory.path, progress=False), lambda: bt.Run.load(directory.path, partial=True)):
+        with pytest.raises(bt.BayesticketError) as caught:
+            call()
+        assert str(directory.tensors_path) in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from programs import alive, running, wait_until
 
 import bayesticket as bt
-from bayesticket.runs import RunDirectory
+from bayesticket.runs import RunDirectory, ended_by_signals
 from bayesticket.sweeps import backends
 from bayesticket.sweeps.process import PARENT
 
@@ -124,3 +124,14 @@ def test_a_thread_that_is_interrupted_leaves_no_bare_header(tmp_path, checkpoint
         assert bt.Run.load(directory.path, partial=True).epoch >= 20
     else:
         assert not directory.has_run()
+
+
+def test_a_sweep_leaves_ctrl_c_to_the_programs_own_handler():
+    received, before = [], signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert received == [signal.SIGINT]

@@ -23,11 +23,6 @@ def whole() -> bt.Run:
     return copying()
 
 
-@pytest.fixture(autouse=True)
-def in_a_place_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def header(path) -> dict:
     return json.loads((path / "run.json").read_text())
 

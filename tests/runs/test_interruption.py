@@ -26,13 +26,6 @@ from bayesticket.runs import (
 from bayesticket.runs.checkpoint import restore_checkpoint
 from bayesticket.specs import spec_id
 
-
-@pytest.fixture(autouse=True)
-def in_a_place_of_its_own(tmp_path, monkeypatch):
-    """Runs that are interrupted without a store are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-
 # Killed -----------------------------------------------------------------------------------------------------------
 
 CASES = {

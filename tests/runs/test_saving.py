@@ -9,6 +9,7 @@ from helpers import Killed
 from small_runs import SMALL, TASK, assert_same, interrupt_at, own_model, plain, small_run
 
 import bayesticket as bt
+from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import (
     TrainConfig,
     configure,
@@ -17,16 +18,8 @@ from bayesticket.runs import (
 from bayesticket.specs import spec_id
 
 
-@pytest.fixture(autouse=True)
-def in_a_place_of_its_own(tmp_path, monkeypatch):
-    """Runs that are interrupted without a store are kept below the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-
 def test_a_deep_model_of_the_users_trains_and_is_saved(tmp_path):
     from transformer_lens import HookedTransformerConfig
-
-    from bayesticket.model.build import hooked_transformer
 
     config = HookedTransformerConfig(
         n_layers=2,
@@ -202,3 +195,23 @@ def test_a_run_that_fails_at_once_can_be_looked_at(tmp_path):
     assert len(loaded.curves) == 0
     assert loaded.grok_epoch() is None
     assert "failed after 0 epochs" in repr(loaded)
+
+
+def test_a_model_with_room_for_many_positions_and_weights_for_none_is_loaded(tmp_path):
+    config = {"n_layers": 1, "d_model": 8, "d_head": 8, "n_heads": 1, "d_mlp": 8, "d_vocab": 9, "d_vocab_out": 7}
+    rotary = {"n_ctx": 4096, "positional_embedding_type": "rotary", "rotary_dim": 8}
+    model = hooked_transformer(config | rotary | {"act_fn": "relu", "normalization_type": None}, seed=0)
+    run = bt.train(bt.ModularAddition(p=7), model=model, epochs=1, progress=False)
+    loaded = bt.Run.load(run.save(tmp_path / "run"))
+    assert loaded.model.cfg.n_ctx == 4096
+    assert all(torch.equal(loaded.weights[name], weight) for name, weight in run.weights.items())
+
+
+def test_the_working_directory_may_be_the_runs_own(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    run = bt.train(TASK, model=SMALL, epochs=2, store=".", progress=False)
+    assert bt.Run.load(".").id == run.id
+    for path in ("/", "//"):
+        with pytest.raises(bt.BayesticketError, match=r"^path: got '//?'; accepted: .* below the root$"):
+            bt.Run.load(path)

@@ -24,11 +24,6 @@ def whole() -> bt.Run:
     return copying()
 
 
-@pytest.fixture(autouse=True)
-def in_a_place_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def first(holds: pd.Series) -> int:
     return int(holds.index[holds][0])
 
