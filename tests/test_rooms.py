@@ -117,3 +117,13 @@ def test_every_room_has_a_sign(room):
     sign = ast.get_docstring(ast.parse((HOUSE / room / "__init__.py").read_text(encoding="utf-8")))
     assert sign is not None
     assert len(sign.split()) >= 12
+
+
+def test_no_two_test_files_define_a_class_of_one_name():
+    """The library refuses the second, and which comes second depends on the process that happens to run both."""
+    files: dict[str, set[str]] = {}
+    for path in Path(__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, set()).add(path.name)
+    assert {name: found for name, found in files.items() if len(found) > 1} == {}

@@ -8,6 +8,7 @@ import os
 import pickle
 import secrets
 import signal
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor
@@ -39,6 +40,8 @@ MAX_EXECUTOR_DEATHS = 3
 """The same for a job in a given executor, which may have retried several times before it reports an error."""
 LOOK_EVERY = 0.5
 """Seconds between two looks at runs that are to stop."""
+WAIT_FOR_LOST = 30.0
+"""Seconds in which a run that the executor has given up may still stop; another program may have taken it since."""
 MAX_FAILED_STARTS = 3
 """After how many processes in a row that ended before they were ready to train the sweep is given up."""
 
@@ -214,6 +217,7 @@ class ExecutorBackend(Backend):
         by_pickle = isinstance(executor, ProcessPoolExecutor)
         self.pickled = {job.name: pickle_job(job) for job in jobs} if by_pickle else {}
         self.futures: dict[Future[Outcome], Job] = {}
+        self.lost: list[Job] = []
 
     def has_capacity(self) -> bool:
         """True: the executor has a queue of its own."""
@@ -238,7 +242,9 @@ class ExecutorBackend(Backend):
         client = getattr(self.executor, "_client", None)
         if not ended and getattr(client, "status", None) == "closed":
             raise self._unusable(ConnectionError("its client is closed, as when the scheduler is gone"))
-        return [(self.futures.pop(future), self._outcome(future)) for future in ended]
+        outcomes = [(self.futures.pop(future), self._outcome(future)) for future in ended]
+        self.lost += [job for job, outcome in outcomes if outcome.kind == "died"]
+        return outcomes
 
     def _outcome(self, future: "Future[Outcome]") -> Outcome:
         if future.cancelled():
@@ -261,11 +267,11 @@ class ExecutorBackend(Backend):
         """Cancels the futures of runs that nobody trains, and waits for the others as long as somebody does.
 
         That is asked of the lock of a run, and not of its future: some executors cancel futures that are running, and
-        a cluster that has lost its scheduler has futures that never end.
+        a cluster that has lost its scheduler has futures that never end, and workers that still train.
         """
 
         def is_trained(future: Future[Outcome]) -> bool:
-            return RunDirectory(self.futures[future].store).is_trained_now()
+            return _is_trained(self.futures[future])
 
         def is_cancelled(future: Future[Outcome]) -> bool:
             try:
@@ -277,6 +283,13 @@ class ExecutorBackend(Backend):
         while waiting:
             wait_for_futures(waiting, LOOK_EVERY)
             waiting = [future for future in waiting if not future.done() and is_trained(future)]
+        give_up = time.monotonic() + WAIT_FOR_LOST
+        while any(map(_is_trained, self.lost)) and time.monotonic() < give_up:
+            time.sleep(LOOK_EVERY)
 
     def shut_down(self) -> None:
         """Does nothing: the executor is the user's."""
+
+
+def _is_trained(job: Job) -> bool:
+    return RunDirectory(job.store).is_trained_now()

@@ -267,12 +267,12 @@ def test_what_is_rehearsed_leaves_no_trace(options, monkeypatch):
 
 def test_a_loss_that_is_not_finite_at_once_is_still_a_run_that_failed(tmp_path):
     @bt.spec
-    class Undefined(bt.Intervention):
+    class UndefinedPenalty(bt.Intervention):
         def penalty(self, context, activations):
             return context.parameters["embed.W_E"].sum() * float("nan")
 
     with pytest.raises(bt.NonFiniteLoss, match="epoch 0"):
-        bt.train(TASK, Undefined(), **OPTIONS, store=tmp_path / "run")
+        bt.train(TASK, UndefinedPenalty(), **OPTIONS, store=tmp_path / "run")
     assert bt.Run.load(tmp_path / "run").status == "failed"
 
 

@@ -54,7 +54,7 @@ def test_a_second_pass_brings_two_norms_nearer_to_both():
 
 
 def test_a_projection_that_stands_alone_is_applied_once_a_step():
-    class Halving(bt.Intervention):
+    class HalvingBias(bt.Intervention):
         def project(self, context):
             with torch.no_grad():
                 context.parameters["unembed.b_U"].mul_(0.5)
@@ -62,7 +62,7 @@ def test_a_projection_that_stands_alone_is_applied_once_a_step():
     model = a_model()
     with torch.no_grad():
         model.unembed.b_U.fill_(1.0)
-    with (bt.KLPrior() + Halving() + bt.QKPenalty()).attach(model, TRAIN) as live:
+    with (bt.KLPrior() + HalvingBias() + bt.QKPenalty()).attach(model, TRAIN) as live:
         assert (model.unembed.b_U == 0.5).all()
         live.project()
         assert (model.unembed.b_U == 0.25).all()

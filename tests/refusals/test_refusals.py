@@ -866,19 +866,22 @@ def test_an_undefined_test_loss_ends_a_run(monkeypatch):
     n_test = len(TASK.split().test)
 
     @bt.spec
-    class Undefined(bt.LossFunction):
+    class UndefinedLoss(bt.LossFunction):
         def __call__(self, logits, targets):
             loss = torch.nn.functional.cross_entropy(logits, targets)
             return loss * math.nan if len(targets) == n_test else loss
 
     with pytest.raises(bt.BayesticketError, match=r"epoch 0 \(test loss is nan\)"):
-        bt.train(TASK, model=SMALL, loss=Undefined(), epochs=5)
+        bt.train(TASK, model=SMALL, loss=UndefinedLoss(), epochs=5)
 
 
 def test_gradients_of_nothing_are_refused():
     @bt.spec
-    class Forgetful(bt.Intervention):
+    class WithoutGradients(bt.Intervention):
         def gradients(self, context, gradients):
             pass
 
-    refused(lambda: bt.train(TASK, Forgetful(), model=SMALL, epochs=1), "Forgetful.gradients: got None; accepted: a ")
+    refused(
+        lambda: bt.train(TASK, WithoutGradients(), model=SMALL, epochs=1),
+        "WithoutGradients.gradients: got None; accepted: a ",
+    )

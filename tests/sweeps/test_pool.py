@@ -512,6 +512,37 @@ def test_ctrl_c_waits_for_the_checkpoints_of_runs_that_could_be_cancelled(tmp_pa
     executor.threads.shutdown()
 
 
+@pytest.mark.parametrize("loses", [lambda future: future.cancel(), lambda future: future.set_exception(OSError())])
+def test_an_error_waits_for_the_checkpoints_of_runs_that_the_executor_has_lost(tmp_path, gate, loses):
+    jobs = held_jobs(tmp_path / "store", n=2)
+
+    class Losing(Detached):
+        """Loses a future while its call is running, as a cluster without its scheduler does, and takes no more."""
+
+        def submit(self, function, /, job, *given, **named):
+            if job.name == jobs[1].name:
+                raise OSError("the scheduler is gone")
+            self.threads.submit(function, job, *given)
+            wait_until(lambda: is_under_way(job.store))
+            future: Future[Outcome] = Future()
+            if loses(future):
+                future.set_running_or_notify_cancel()
+            return future
+
+    backend = backends.ExecutorBackend(executor := Losing(), jobs, alive_file := tmp_path / "alive")
+    alive_file.touch()
+    backend.submit(jobs[0])
+    ((job, outcome),) = backend.wait(timeout=60)
+    assert (job.name, outcome.kind) == (jobs[0].name, "died")
+    with pytest.raises(bt.BayesticketError, match="takes no more runs"):
+        backend.submit(jobs[1])
+    assert RunDirectory(jobs[0].store).is_trained_now()
+    alive_file.unlink()
+    backend.stop()
+    assert not RunDirectory(jobs[0].store).is_trained_now()
+    executor.threads.shutdown()
+
+
 def test_ctrl_c_while_a_process_is_started_is_not_lost(jobs, monkeypatch):
     start, masks = backends.BaseProcess.start, []
 
