@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import shapes
 
 # The models of the tests are too small to gain from a second thread, and lose much when cores are shared.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Whoever started the tests may ignore signals, as nohup does, and a process inherits that.
+for name in ("SIGHUP", "SIGTERM"):
+    if hasattr(signal, name):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
 shapes.install()
 
 

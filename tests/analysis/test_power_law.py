@@ -29,6 +29,7 @@ def test_uncensored_law_is_least_squares(seed, exponent, confidence):
     assert law.scale == pytest.approx(math.exp(line.intercept), rel=1e-6)
     assert law.sigma == pytest.approx(residuals.std(), rel=1e-6)
     assert (law.floor, law.n, law.n_censored) == (None, 35, 0)
+    np.testing.assert_allclose(law.at(STRENGTHS), np.exp(line.intercept + line.slope * np.log(STRENGTHS)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("seed", "floor"), [(0, False), (1, True)])

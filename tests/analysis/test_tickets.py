@@ -230,6 +230,10 @@ def test_a_run_that_stopped_is_followed_up_to_where_it_stopped():
     refused(lambda: weights_after(stopped, 5), "epoch: got 5; accepted: at most 4")
 
 
+def test_a_run_that_does_not_say_its_threads_is_followed_on_one(run):
+    assert_same(weights_after(replace(run, made_with=None), 3), weights_after(run, 3))
+
+
 def test_the_weights_on_the_way_can_be_asked_for_with_gradients_off(run):
     with torch.no_grad():
         without = weights_after(run, 3)
@@ -506,8 +510,18 @@ def test_what_cannot_be_found_is_refused(run):
     refused(lambda: magnitude_masks({}, 0.5), "weights: got {}; accepted: at least one")
     broken = replace(run, weights=run.weights | {"embed.W_E": torch.full((9, 8), math.nan)})
     refused(lambda: find_ticket(broken), "weights['embed.W_E']: got nan; accepted: finite")
+    for call in (lambda: find_ticket(run, scope="layer"), lambda: magnitude_masks(run.weights, 0.5, scope="layer")):
+        refused(call, "scope: got 'layer'; accepted: 'global', 'matrix'")
     one_infinity = {"V": torch.ones(3), "W": torch.tensor([1.0, math.inf, 2.0])}
     refused(lambda: magnitude_masks(one_infinity, 0.5), "weights['W']: got inf; accepted: finite")
+
+
+def test_what_is_no_ticket_is_refused(run, ticket):
+    masks, accepted = dict(ticket.masks), "accepted: a Ticket, such as "
+    refused(lambda: jaccard_distance(masks, ticket), "a: got {", accepted)
+    refused(lambda: jaccard_distance(ticket, masks), "b: got {", accepted)
+    refused(lambda: same_norm(run, masks), "ticket: got {", accepted)
+    refused(lambda: ticket_config(run.config, masks), "ticket: got {", accepted)
 
 
 def test_tickets_that_do_not_fit_are_refused(run, ticket):

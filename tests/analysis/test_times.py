@@ -63,6 +63,12 @@ def test_impossible_arrays_are_refused():
 # --- medians ---
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("arm", [times(5), times(-5), times(5, 5, 5), times(3, 5, -8), times(-3, 5, 8)])
+def test_nobody_is_warned_of_what_arises_at_the_ends_of_the_curve(arm):
+    median_time(arm)
+
+
 def test_median_of_the_textbook():
     assert median_time(times(*TREATED)) == Estimate(23, 13, None)
     assert median_time(times(*PLACEBO)) == Estimate(8, 4, 11)

@@ -77,16 +77,16 @@ def test_neither_the_warm_up_nor_a_disturbed_round_counts():
 
 def hold_memory(seen: Path) -> None:
     before = memory("VmRSS")
-    torch.ones(50_000_000 // 4)
+    torch.ones(300_000_000 // 4)
     seen.write_text(json.dumps([before, memory("VmHWM")]))
 
 
 def test_memory_grows_by_what_is_held(tmp_path):
-    """In a process of its own, whose peak is not that of earlier tests."""
+    """In a process of its own, whose peak is not that of earlier tests; the system may reclaim some of it meanwhile."""
     with running(hold_memory, tmp_path / "seen") as program:
         assert program.wait() == 0
     before, peak = json.loads((tmp_path / "seen").read_text())
-    assert 45e6 < peak - before < 100e6
+    assert 240e6 < peak - before < 360e6
 
 
 # --- what is measured ---------------------------------------------------------------------------------------

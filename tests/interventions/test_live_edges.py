@@ -53,6 +53,23 @@ def test_a_second_pass_brings_two_norms_nearer_to_both():
     assert after_two < abs(mlp_norm(once).item() - 2.0)
 
 
+def test_parts_that_need_the_full_forward_say_why():
+    @bt.spec
+    class AllQueries(bt.Intervention):
+        def why_full(self, n_positions):
+            return f"it reads {n_positions} queries"
+
+    for recipe, reasons in [(bt.KLPrior() + bt.QKPenalty(), []), (bt.KLPrior() + AllQueries(), ["it reads 5 queries"])]:
+        with recipe.attach(a_model(), TRAIN) as live:
+            assert live.reasons() == reasons
+
+
+def test_one_step_has_as_many_streams_of_noise_as_it_asks_for():
+    with (bt.KLPrior() + bt.QKPenalty()).attach(a_model(), TRAIN) as live:
+        one, other = (torch.rand(3, generator=live.context.generator("noise")) for _ in range(2))
+        assert not torch.equal(one, other)
+
+
 def test_a_projection_that_stands_alone_is_applied_once_a_step():
     class HalvingBias(bt.Intervention):
         def project(self, context):

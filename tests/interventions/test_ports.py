@@ -143,3 +143,11 @@ def test_a_penalty_may_ask_which_activations_it_has():
             return activations[POST].mean()
 
     Training(configure(task=TASK, intervention=Asking(), model=SMALL))
+
+
+def test_a_penalty_whose_source_is_not_at_hand_may_have_no_term():
+    body = "def penalty(self, context, activations):\n    activations['blocks.0.mlp.hook_post']\n    return None"
+    methods: dict = {"reads": lambda self: ("blocks.0.mlp.hook_post",)}
+    exec(body, {}, methods)
+    without_source = bt.spec(type("WithoutSource", (bt.Intervention,), methods))
+    bt.train(TASK, without_source(), model=SMALL, epochs=2)

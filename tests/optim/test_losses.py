@@ -3,11 +3,17 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayesticket as bt
 from bayesticket.optim import CrossEntropy, StableMax
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy, StableMax])
+def test_no_other_dtype_can_be_asked_for(loss):
+    refused(lambda: loss(dtype="float16"), "dtype: got 'float16'; accepted: ", "'float64'")
 
 
 def test_the_loss_is_computed_in_the_dtype_that_is_asked_for():

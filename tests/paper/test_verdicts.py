@@ -18,6 +18,13 @@ from bayesticket.sweeps import Runs
 # What is run ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("field", "least"), [("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)])
+def test_a_scale_has_at_least_what_a_run_needs(field, least):
+    assert getattr(Scale(**{field: least}), field) == least
+    with pytest.raises(bt.BayesticketError, match=rf"^{field}: got {least - 1}; accepted: .*{least}"):
+        Scale(**{field: least - 1})
+
+
 def test_figures_share_their_runs_and_are_at_the_papers_scale():
     scale = Scale()
     assert (scale.seeds, scale.epochs, scale.p) == (5, 10_000, 113)
@@ -93,6 +100,16 @@ def test_figure_1_tells_which_comes_first():
     assert judged_1(back_again)[0] == "not reproduced", "that it was small once is not that attention has condensed"
     risen = story(kl_to_oracle=condensing(3000), test_accuracy=lambda e: np.select([e < 500, e < 4000], [0.01, 0.4], 1))
     assert judged_1(risen)[:2] == ["reproduced", "not reproduced"]
+
+
+def test_figure_1_counts_from_the_first_divergence_and_says_how_much_earlier():
+    """It has fallen to a tenth when it is a tenth, whatever it was at first."""
+    tenth = lambda first: lambda epochs: np.where(epochs >= 1000, fig1.CONDENSED * first, first)  # noqa: E731
+    for first in (10.0, 0.25):
+        curves = story(grokked=4000, kl_to_oracle=tenth(first))
+        (claim, *_) = fig1.judge(runs_of({name: [curves] * 3 for name in fig1.LAYOUTS}))
+        assert claim.verdict == "reproduced"
+        assert "before test accuracy rose in all 3 runs that reached 50%, 3,000 epochs earlier" in claim.measured
 
 
 def test_figure_1_sees_the_gradient_spike_collapse_and_rise():
@@ -267,6 +284,16 @@ def test_figure_5_asks_how_far_the_bound_is(before, after, expected):
     curves = story(**(bounds(0.1, 0.1, 0.1, 0.1, 2.0) | {"explaining_away[loose]": loose}))
     runs = runs_of({str(name): [curves] * 3 for name in fig5.arms(Scale())})
     assert fig5.judge(runs)[2].verdict == expected
+
+
+def test_figure_5_counts_the_record_of_memorising_as_before_it():
+    """The bound is 10 × at first, 50 × until the accuracy is just reached, at epoch 300, and 500 × after."""
+    loose = lambda epochs: np.select([epochs == 0, epochs <= 300], [1.0, 5.0], 50.0)  # noqa: E731
+    forms = bounds(0.1, 0.1, 0.1, 0.1, 2.0) | {"explaining_away[loose]": loose}
+    curves = story(grokked=400, train_accuracy=lambda epochs: np.where(epochs >= 300, fig5.MEMORISED, 0.1), **forms)
+    runs = runs_of({str(name): [curves] * 3 for name in fig5.arms(Scale())})
+    measured = fig5.judge(runs)[2].measured
+    assert "The bound is 50 times the gradient before memorising, and 500 times after" in measured
 
 
 def test_sgd_says_nothing_where_it_does_not_memorise():
