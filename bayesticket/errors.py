@@ -75,6 +75,13 @@ def require_choice(field: str, given: object, choices: Iterable[str]) -> None:
         raise refuse_name(field, given, choices)
 
 
+def require_several(field: str, given: object, accepted: str) -> list:
+    """What is given, as a list; raises unless it is several values, and not a text."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
+        raise refuse(field, given, accepted)
+    return list(given)
+
+
 def require_flag(field: str, given: object) -> None:
     """Raises unless given True or False."""
     if not isinstance(given, bool):

@@ -33,11 +33,15 @@ PARTIAL = ".partial"
 """The suffix of temporary files; those that are left belong to writes that were killed."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> str:
+Fingerprint = dict[str, int | str]
+"""The size of a file in bytes, and its SHA-256."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> Fingerprint:
     """Writes a temporary file beside `path`, syncs it to disk and renames it: `path` never holds a part of the content.
 
     `write` is called with the path of the temporary file. If it fails, `path` keeps its old content. Returns the
-    SHA-256 of what was written.
+    fingerprint of what was written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
@@ -47,9 +51,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> str:
         temporary.chmod(usual)  # safetensors replaces the file by one that only its owner may read
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
-        digest = file_digest(temporary)
+        written_content = fingerprint(temporary)
         os.replace(temporary, path)
-        return digest
+        return written_content
     except (OSError, SafetensorError, UnicodeError) as error:
         _discard(temporary)
         raise BayesticketError(f"{path}: could not be written ({one_line(error)})") from error
@@ -58,16 +62,17 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> str:
         raise
 
 
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
+def fingerprint(path: Path) -> Fingerprint:
+    """The fingerprint of a file."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def require_digest(path: Path, digest: object) -> None:
-    """Raises unless a file has this SHA-256, that of its content when it was written."""
+def require_fingerprint(path: Path, written: object) -> None:
+    """Raises unless a file has the fingerprint that it was written with; one of another size is not read for that."""
     with reading(path):
-        if file_digest(path) != digest:
+        size = written.get("bytes") if isinstance(written, dict) else None
+        if path.stat().st_size != size or fingerprint(path) != written:
             raise ValueError("other bytes than were written with the run")
 
 
@@ -142,8 +147,8 @@ def json_digest(data: object) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> str:
-    """Writes named tensors, and a note of strings as metadata, as safetensors, atomically; returns its SHA-256."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> Fingerprint:
+    """Writes named tensors, and a note of strings as metadata, as safetensors, atomically."""
     # Cloned, since safetensors rejects tensors that share memory.
     content = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     return write_atomically(path, lambda temporary: save_file(content, temporary, metadata=dict(note or {})))

@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import bayesticket as bt
-from bayesticket.files import file_digest, json_digest, write_json
+from bayesticket.files import fingerprint, json_digest, write_json
 from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import Training
+from bayesticket.specs import description_id
 
 properties = settings(deadline=None, max_examples=60, derandomize=True)
 seeds = st.integers(0, 2**31)
@@ -44,11 +45,13 @@ def refused(call, *said: str) -> None:
 
 
 def reseal(directory: Path, header: dict | None = None) -> None:
-    """Writes the header of a run, changed or not, so that it agrees with the files that are there now."""
+    """Writes the header of a run, changed or not, so that it agrees with itself and with the files that are there."""
     data = header or json.loads((directory / "run.json").read_text())
     data = {name: value for name, value in data.items() if name != "sha256"}
+    if isinstance(data.get("config"), dict):
+        data["id"] = description_id(data["config"])
     data["files"] = {
-        path.name: file_digest(path)
+        path.name: fingerprint(path)
         for path in directory.iterdir()
         if path.name in ("curves.parquet", "weights.safetensors", "tensors.safetensors")
     }

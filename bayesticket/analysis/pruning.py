@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_choice, require_number
+from bayesticket.errors import refuse, require_choice, require_number, require_several
 from bayesticket.model import is_matrix, is_position_embedding, parameter_kind
 
 Scope = Literal["global", "matrix"]
@@ -26,8 +26,9 @@ def named_matrices(parameters: Iterable[str], matrices: Iterable[str] | None = N
     known = [name for name in parameters if is_matrix(name)]
     if matrices is None:
         return [name for name in known if not is_position_embedding(name)]
-    if isinstance(matrices, str) or not isinstance(matrices, Iterable) or not (chosen := list(matrices)):
-        raise refuse("matrices", matrices, 'names of matrices, such as ["W_Q", "W_K"], or None')
+    wanted = 'names of matrices, such as ["W_Q", "W_K"], or None'
+    if not (chosen := require_several("matrices", matrices, wanted)):
+        raise refuse("matrices", matrices, wanted)
     accepted = list(dict.fromkeys([*map(parameter_kind, known), *known]))
     for name in chosen:
         require_choice("matrices", name, accepted)

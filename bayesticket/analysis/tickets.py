@@ -149,6 +149,8 @@ def find_ticket(
     require_run(run)
     require_sparsity(sparsity)
     require_choice("scope", scope, get_args(Scope))
+    if epoch is not None:
+        require_integer("epoch", epoch, least=0)
     epoch = run.epoch if epoch is None else epoch
     names = named_matrices(run.weights, matrices)
     weights = run.weights if epoch == run.epoch else weights_after(run, epoch)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_integer
-from bayesticket.model import HookedTransformer, mounted, pattern_name
+from bayesticket.model import HookedTransformer, mounted, pattern_name, require_finite, require_in_memory
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import Examples, uniform_over
@@ -208,9 +208,8 @@ def _teacher_attention(
         raise refuse_case(
             "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(chosen)}, or one head"
         )
-    for name, parameter in teacher.named_parameters():  # TransformerLens turns undefined attention into zeros
-        if not parameter.isfinite().all():
-            raise refuse_case("teacher", f"a model whose {name} is not finite", "one with finite weights")
+    require_in_memory("teacher", teacher)
+    require_finite("teacher", teacher)
     kept: list[Tensor] = []
     with (
         mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, chosen, query]))]),

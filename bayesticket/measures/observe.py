@@ -27,6 +27,7 @@ from bayesticket.model import (
     query_forward,
     require_firing,
     require_layer,
+    require_weights,
 )
 from bayesticket.optim import CrossEntropy
 from bayesticket.tasks import Examples
@@ -227,6 +228,8 @@ def measure(
     ['attention_entropy', 'informative_mass_by_position[0]', 'informative_mass_by_position[1]']
     """
     require_full_precision("measure")
+    require_readable(model, batch)
+    require_weights("model", model)
     observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
     names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
     chosen = choose_forward(forward, model, names, reasons)
@@ -251,6 +254,7 @@ def attention_of(
     torch.Size([35, 1, 5])
     """
     require_readable(model, batch)
+    require_weights("model", model)
     require_integer("layer", layer, least=0)
     site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
     require_layer(model, layer, "layer")

@@ -12,10 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.errors import require_choice, require_number
+from bayesticket.interventions import require_readable
 from bayesticket.measures.base import Measure, Observation
 from bayesticket.measures.groups import Group, group_of, require_group
 from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum
-from bayesticket.model import HookedTransformer
+from bayesticket.model import HookedTransformer, require_weights
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
@@ -144,6 +145,8 @@ def key_frequencies(
     """
     require_choice("of", of, get_args(Spectrum))
     require_number("above", above, least=1)
+    require_readable(model, batch)
+    require_weights("model", model)
     require_group("key_frequencies", model, batch)
     group = group_of("key_frequencies", batch, model.cfg.d_vocab_out)
     with torch.no_grad():

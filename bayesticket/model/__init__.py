@@ -7,7 +7,17 @@ points and parameters is in `names`.
 from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
-from bayesticket.model.build import Architecture, build, build_model, move, require_device, require_parameters
+from bayesticket.model.build import (
+    Architecture,
+    build,
+    build_model,
+    move,
+    require_device,
+    require_finite,
+    require_in_memory,
+    require_parameters,
+    require_weights,
+)
 from bayesticket.model.describe import describe_model, load_parameters, rebuild_model, unexplained_hooks
 from bayesticket.model.forward import (
     FAST_HOOKS,
@@ -20,6 +30,7 @@ from bayesticket.model.forward import (
 )
 from bayesticket.model.hooks import (
     NamedHook,
+    all_held,
     copied,
     keep_in,
     mounted,
@@ -77,6 +88,7 @@ __all__ = [
     "HookedTransformer",
     "NamedHook",
     "TokenRows",
+    "all_held",
     "attention_scale",
     "build",
     "build_model",
@@ -118,12 +130,15 @@ __all__ = [
     "readout_matrices",
     "rebuild_model",
     "require_device",
+    "require_finite",
     "require_firing",
     "require_head",
+    "require_in_memory",
     "require_layer",
     "require_parameters",
     "require_relu_layer",
     "require_single_layer",
+    "require_weights",
     "residual_name",
     "routing_parameters",
     "score_table",

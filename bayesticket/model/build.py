@@ -181,7 +181,7 @@ def require_device(field: str, device: object) -> None:
     """Raises unless torch can use the device here."""
     try:
         torch.empty(0, device=device)  # type: ignore[arg-type]
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise refuse(field, device, "a device that torch can use here") from error
 
 
@@ -189,6 +189,29 @@ def move(model: HookedTransformer, place: str | torch.device | torch.dtype) -> H
     """Moves a model to a device or a dtype, in place, without TransformerLens' printed notice."""
     model.to(place, print_details=False)
     return model
+
+
+def require_weights(field: str, model: HookedTransformer) -> None:
+    """Raises unless a model's weights are in memory, finite, and float32 or float64 throughout."""
+    dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in model.parameters()}
+    if len(dtypes) > 1 or not dtypes <= {"float32", "float64"}:
+        accepted = "float32 or float64 throughout; model.float() converts it"
+        raise refuse_case(field, f"parameters of {' and '.join(sorted(dtypes))}", accepted)
+    require_in_memory(field, model)
+    require_finite(field, model)
+
+
+def require_finite(field: str, model: HookedTransformer) -> None:
+    """Raises unless a model's weights are finite; TransformerLens turns undefined attention into zeros."""
+    for name, parameter in model.named_parameters():
+        if not parameter.isfinite().all():
+            raise refuse_case(field, f"a model whose {name} is not finite", "one with finite weights")
+
+
+def require_in_memory(field: str, model: HookedTransformer) -> None:
+    """Raises for a model on the meta device, whose weights have no values."""
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise refuse_case(field, "a model on the meta device", "one whose weights have values")
 
 
 _BUILDING = threading.Lock()

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_name
-from bayesticket.model.build import Architecture, architecture_hooks, equip, hooked_transformer, require_parameters
+from bayesticket.model.build import (
+    Architecture,
+    architecture_hooks,
+    equip,
+    hooked_transformer,
+    require_in_memory,
+    require_parameters,
+)
 from bayesticket.model.hooks import held
 from bayesticket.specs import describe_as
 
@@ -31,6 +38,7 @@ def describe_model(model: HookedTransformer) -> dict[str, object]:
     >>> sorted(describe_model(build_model(ModularAddition(p=7), d_model=8, residual=False)))
     ['architecture', 'config', 'frozen', 'own_hooks', 'weights']
     """
+    require_in_memory("model", model)
     defaults = {field.name: field.default for field in fields(HookedTransformerConfig)}
     config = {}
     for name, value in model.cfg.to_dict().items():

@@ -57,6 +57,13 @@ def held(model: HookedTransformer) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def all_held() -> Iterator[None]:
+    """Keeps every model that threads share for this one, while what may contain some is copied or pickled."""
+    with _SHARED:
+        yield
+
+
 def not_shared(model: HookedTransformer) -> HookedTransformer:
     """Declares that one thread alone uses a model, such as the copy that it trains, and returns it."""
     _UNSHARED.add(model)

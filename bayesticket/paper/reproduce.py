@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from bayesticket.errors import refuse
+from bayesticket.errors import refuse, require_several
 from bayesticket.files import prepare_directory
 from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import PaperFigure, Scale
@@ -35,7 +35,8 @@ def reproduce(
     ['fig1.html']
     """
     chosen = [find_figure(name) for name in require_names(figures)]
-    scale = scale or Scale()
+    if not isinstance(scale := Scale() if scale is None else scale, Scale):
+        raise refuse("scale", scale, "a Scale, such as Scale(seeds=2, epochs=100, p=7)")
     directory = prepare_directory("out", out)
 
     def train(stages: Sequence[Configs]) -> None:
@@ -66,9 +67,10 @@ def require_names(figures: object) -> list[str]:
     """The names of figures, in their order; "all" is all of them."""
     if figures == "all":
         return list(NAMES)
-    names = [figures] if isinstance(figures, str) else figures
-    if not isinstance(names, Iterable) or not (listed := list(names)):
-        raise refuse("figures", figures, f"one or several of {', '.join(NAMES)}, or 'all'")
+    accepted = f"one or several of {', '.join(NAMES)}, or 'all'"
+    listed = [figures] if isinstance(figures, str) else require_several("figures", figures, accepted)
+    if not listed:
+        raise refuse("figures", figures, accepted)
     for name in listed:
         find_figure(name)
     return [name for name in NAMES if name in listed]

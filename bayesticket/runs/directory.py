@@ -9,8 +9,8 @@
 
 Beside the directory there may be two hidden files: a lock, held while the run is trained, and a progress file.
 
-`run.json` holds the SHA-256 of the other files, and of itself; a checkpoint holds its own. What does not agree with it
-was damaged, or belongs to another run, and is not read.
+`run.json` holds the sizes and SHA-256 of the other files, and its own; a checkpoint holds its own. What does not agree
+with it was damaged, or belongs to another run, and is not read.
 """
 
 import os
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, shown
 from bayesticket.files import (
+    Fingerprint,
     is_partial,
     json_digest,
     new_directory,
@@ -34,8 +35,8 @@ from bayesticket.files import (
     read_tensors,
     reading,
     remove_partials,
-    require_digest,
     require_directory,
+    require_fingerprint,
     require_path,
     tensors_digest,
     write_atomically,
@@ -71,8 +72,8 @@ class RunDirectory:
         self.lock_path = self.path.with_name(f".{self.path.name}.lock")
         self.progress_path = self.path.with_name(f".{self.path.name}.progress")
         self._lock = FileLock(self.lock_path, timeout=0)
-        self._digests: dict[str, str] = {}
-        """The SHA-256 of the files that were written here, by name."""
+        self._written: dict[str, Fingerprint] = {}
+        """The fingerprints of the files that were written here, by name."""
 
     def __str__(self) -> str:
         return str(self.path)
@@ -88,7 +89,7 @@ class RunDirectory:
         return self._read_header()[0]
 
     def _read_header(self) -> tuple[Header, dict[str, JSON]]:
-        """What `run.json` says, and the SHA-256 of the files that it names."""
+        """What `run.json` says, and the fingerprints of the files that it names."""
         if self.path.exists() and not self.has_run():
             raise refuse("path", str(self.path), "the directory of a saved run, with a run.json")
         data = read_json(self.header_path)
@@ -99,7 +100,7 @@ class RunDirectory:
                 raise ValueError("other text than was written")
             files = data.pop("files", {})
             if not isinstance(files, dict):
-                raise refuse("files", files, "the SHA-256 of each file by its name")
+                raise refuse("files", files, "the fingerprint of each file by its name")
             return Header.from_json(data), files
 
     def status(self) -> Status | None:
@@ -183,15 +184,15 @@ class RunDirectory:
         self.write_header(header)
 
     def write_header(self, header: Header) -> None:
-        """Writes `run.json`, with the SHA-256 of the files that were written here."""
-        data = {**header.as_json(), "files": dict(sorted(self._digests.items()))}
+        """Writes `run.json`, with the fingerprints of the files that were written here."""
+        data = {**header.as_json(), "files": dict(sorted(self._written.items()))}
         write_json(self.header_path, {**data, "sha256": json_digest(data)})
 
     def discard_results(self) -> None:
         """Removes the curves and weights of a run that goes on: they are out of date from then on."""
         for path in (self.curves_path, self.weights_path):
             path.unlink(missing_ok=True)
-            self._digests.pop(path.name, None)
+            self._written.pop(path.name, None)
 
     def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
         """Writes all that is needed to continue; one file, whole or not at all."""
@@ -223,8 +224,8 @@ class RunDirectory:
         else:
             remove_partials(self.path)
             self._write_tensors(header, tensors)
-        self._digests[self.curves_path.name] = write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
-        self._digests[self.weights_path.name] = write_tensors(self.weights_path, weights)
+        self._written[self.curves_path.name] = write_atomically(self.curves_path, lambda file: curves.to_parquet(file))
+        self._written[self.weights_path.name] = write_tensors(self.weights_path, weights)
         self.write_header(header)
 
     def remove_checkpoint(self) -> None:
@@ -244,8 +245,7 @@ class RunDirectory:
 
     def _write_tensors(self, header: Header, tensors: Mapping[str, Tensor]) -> None:
         if tensors:
-            written = write_tensors(self.tensors_path, tensors, {"run": header.id})
-            self._digests[self.tensors_path.name] = written
+            self._written[self.tensors_path.name] = write_tensors(self.tensors_path, tensors, {"run": header.id})
 
     def _has_tensors_of(self, description: dict[str, JSON]) -> bool:
         """Whether the tensors are those of a run whose beginning was cut off before its header was written."""
@@ -270,7 +270,7 @@ class RunDirectory:
     def _require_intact(self, path: Path) -> None:
         """Raises unless a file is that which was written with the run."""
         if not self.accepts_damage:
-            require_digest(path, self._read_header()[1].get(path.name))
+            require_fingerprint(path, self._read_header()[1].get(path.name))
 
     def tensors(self, header: Header) -> dict[str, Tensor]:
         """The tensors that the configuration refers to."""
@@ -297,9 +297,12 @@ class RunDirectory:
         """What was recorded, labelled by epoch."""
         self._require_intact(self.curves_path)
         with reading(self.curves_path):
-            n_rows, most = parquet.read_metadata(self.curves_path).num_rows, min(header.n_records, MOST_RECORDS)
-            if n_rows > most or (header.is_complete and n_rows < most):
+            metadata, most = parquet.read_metadata(self.curves_path), min(header.n_records, MOST_RECORDS)
+            if (n_rows := metadata.num_rows) > most or (header.is_complete and n_rows < most):
                 raise refuse_case("rows", f"{n_rows:,}", f"{most:,} records of {header.epoch:,} epochs")
+            stored = {field.name: str(field.type) for field in metadata.schema.to_arrow_schema()}
+            if not set(stored.values()) <= {"double", "int64"}:
+                raise refuse("columns", stored, "the curves of a run, numbers by epoch")
             curves = pd.read_parquet(self.curves_path)
             kinds = {str(kind) for kind in curves.dtypes}
             if curves.index.name != "epoch" or curves.index.dtype != "int64" or not kinds <= {"float64"}:

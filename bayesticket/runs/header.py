@@ -101,10 +101,14 @@ class Header:
         config = cast("dict[str, JSON]", data["config"])
         if config.get("type") != "TrainConfig":
             raise refuse("config", config.get("type"), "the description of a TrainConfig")
+        if data.get("id") != (own_id := description_id(config)):
+            raise refuse("id", data.get("id"), f"{own_id!r}, that of the configuration beside it")
         recorded = tuple(map(str, data.get("recorded", ())))  # type: ignore[arg-type]
         known = (data[name] for name in ("status", "epoch", "seconds", "made_with"))
         earlier = tuple(Part(part["until"], dict(part["made_with"])) for part in data.get("earlier", ()))  # type: ignore[attr-defined]
         header = cls(config, *known, recorded, data.get("cut_short") is True, earlier)  # type: ignore[arg-type]
+        for made_with in (header.made_with, *(part.made_with for part in earlier)):
+            require_versions(made_with)
         if header.epoch > header.epochs:
             raise refuse("epoch", header.epoch, f"at most {header.epochs}, the epochs that the run is to have")
         return header
@@ -119,6 +123,16 @@ def require_format(data: Mapping[str, object]) -> None:
     version = made_with.get("bayesticket") if isinstance(made_with, dict) else None
     by = f", written by bayesticket {version}" if version else ""
     raise refuse_case("format", f"{shown(written)}{by}", f"a run.json of format {FORMAT}, which this version reads")
+
+
+def require_versions(made_with: Mapping[str, object]) -> None:
+    """Raises unless everything that a run was made with is a word or two on a line, and threads are counted."""
+    for name, given in made_with.items():
+        if not (isinstance(given, str) and f"{name}{given}".isprintable()):
+            raise refuse(f"made_with[{name!r}]", given, "a text of one line")
+    threads = made_with.get("threads", "1")
+    if not str(threads).isdecimal():
+        raise refuse("made_with['threads']", threads, "a number of threads")
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {

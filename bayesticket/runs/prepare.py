@@ -8,7 +8,7 @@ from torch import Tensor
 from bayesticket.attention import Permuted
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.interventions import Intervention
-from bayesticket.model import Architecture, HookedTransformer, build, copied, move, unexplained_hooks
+from bayesticket.model import Architecture, HookedTransformer, build, copied, move, require_in_memory, unexplained_hooks
 from bayesticket.optim import DTYPES
 from bayesticket.runs.config import TrainConfig
 
@@ -20,6 +20,7 @@ def build_model(config: TrainConfig, device: str) -> HookedTransformer:
     if isinstance(config.model, Architecture):
         dtype = getattr(torch, config.dtype or "float32")
         return build(config.model, config.task, seed=config.seed_of("init"), dtype=dtype, device=device)
+    require_in_memory("model", config.model)
     own = str(next(config.model.parameters()).dtype).removeprefix("torch.")
     if config.dtype is None and own not in DTYPES:
         raise refuse_case("model", f"parameters of {own}", f"{' or '.join(DTYPES)}, or another together with `dtype`")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
+from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_flag
 from bayesticket.files import reading, require_path
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.runs.checkpoint import read_progress_so_far
@@ -220,6 +220,8 @@ class Run:
         run whose configuration names a class of yours loads without it, except for `config`. A file that is not the
         one that was written is refused; with `damaged`, it is read as far as it can be.
         """
+        require_flag("partial", partial)
+        require_flag("damaged", damaged)
         directory = RunDirectory(require_path("path", path, "the directory of a saved run"), "path", damaged=damaged)
         header = directory.header()
         if directory.has_results():

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar, dataclass_transform, overload
 import torch
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError
+from bayesticket.errors import BayesticketError, refuse, require_flag
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -29,7 +29,11 @@ def spec(kind: Kind | None = None, /, *, kw_only: bool = False) -> Kind | Callab
     (Point(y=2.0), True)
     """
 
+    require_flag("kw_only", kw_only)
+
     def decorate(kind: Kind) -> Kind:
+        if not isinstance(kind, type) or kind.__module__ == "builtins":
+            raise refuse("spec", kind, "a class, above whose definition it stands")
         return dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=kw_only)(kind)
 
     return decorate if kind is None else decorate(kind)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import cast
 
 from bayesticket.errors import BayesticketError, one_line
+from bayesticket.model import all_held
 from bayesticket.notices import notice
 from bayesticket.runs import RunDirectory
 from bayesticket.sweeps.process import EXIT_TERMINATED, PARENT, READY, Warned, serve
@@ -79,7 +80,8 @@ class Backend(abc.ABC):
 def pickle_job(job: Job) -> bytes:
     """Pickles a job; raises an error that names the job if it cannot be pickled."""
     try:
-        return pickle.dumps(job)
+        with all_held():
+            return pickle.dumps(job)
     except Exception as error:
         raise BayesticketError(
             f"{job.name}: got what cannot be sent to another process ({one_line(error)}); accepted: classes and "
@@ -230,7 +232,9 @@ class ExecutorBackend(Backend):
             if self.pickled:
                 future = self.executor.submit(train_pickled, self.pickled[job.name], self.alive_file, attempt)
             else:  # a copy, since threads would share the objects in a configuration, such as a teacher and its hooks
-                future = self.executor.submit(train_job, copy.deepcopy(job), self.alive_file, attempt)
+                with all_held():
+                    own = copy.deepcopy(job)
+                future = self.executor.submit(train_job, own, self.alive_file, attempt)
         except Exception as error:
             raise self._unusable(error) from error
         self.futures[future] = job

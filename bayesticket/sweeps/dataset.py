@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_several
 from bayesticket.measures import DEFAULT_MEASURES, Column
 from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
 
@@ -118,10 +118,8 @@ class Runs:
         """What xarray is asked for; raises unless all of it is there."""
         known = self.labels(axis)
         several = isinstance(given, Iterable) and not isinstance(given, str)
-        wanted = [
-            one.item() if isinstance(one, np.generic) else one
-            for one in (given if several and isinstance(given, Iterable) else [given])
-        ]
+        chosen = require_several(axis, given, "a label, or several") if several else [given]
+        wanted = [one.item() if isinstance(one, np.generic) else one for one in chosen]
         for one in wanted:
             _require_known(axis, one, known)
         if several and not wanted:
@@ -253,9 +251,9 @@ class Runs:
         """
         from bayesticket.analysis import compare_times
 
+        one, two = (self.times(label, threshold, curve=curve, **axes) for label in (arm, other))
         unnamed = [axis for axis in self.axes if axis not in axes]
         names = tuple(name_of([label], unnamed[:1]) if unnamed else str(label) for label in (arm, other))
-        one, two = (self.times(label, threshold, curve=curve, **axes) for label in (arm, other))
         return compare_times(one, two, names=(names[0], names[1]))
 
     # Showing ------------------------------------------------------------------------------------------------------
@@ -291,7 +289,7 @@ _MOST_LINES = 20
 def _require_known(axis: str, given: object, known: list[Label]) -> None:
     if isinstance(given, str) and given not in known and all(isinstance(label, str) for label in known):
         raise refuse_name(axis, given, map(str, known))
-    if not isinstance(given, str | int | float | np.number) or given not in known:
+    if isinstance(given, bool) or not isinstance(given, str | int | float | np.number) or given not in known:
         raise refuse(axis, given, ", ".join(map(repr, known)))
 
 

@@ -7,7 +7,7 @@ from typing import Unpack
 
 import numpy as np
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_several
 from bayesticket.interventions import Intervention
 from bayesticket.runs import SharedOptions, TrainConfig, configure_from, option_names
 from bayesticket.sweeps.dataset import Label
@@ -74,12 +74,10 @@ def _values(axis: str, given: object) -> dict[Label, object]:
     if axis not in option_names():
         raise refuse_name("axis", axis, [name for name in option_names() if name not in ("seed", "grok_threshold")])
     accepted = 'values by label, such as {"a": …, "b": …}, or a sequence of numbers or strings'
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise refuse(axis, given, accepted)
     if isinstance(given, Mapping):
         values = dict(given)
     else:
-        listed = [one.item() if isinstance(one, np.generic) else one for one in given]
+        listed = [one.item() if isinstance(one, np.generic) else one for one in require_several(axis, given, accepted)]
         if any(not _is_label(one) for one in listed):
             raise refuse(axis, listed, accepted)
         values = dict(zip(listed, listed, strict=True))

@@ -11,7 +11,7 @@ from typing import Unpack
 
 import numpy as np
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
+from bayesticket.errors import BayesticketError, refuse, refuse_case, require_flag, require_integer, require_several
 from bayesticket.files import Unreadable, require_directory, require_path
 from bayesticket.interventions import Intervention
 from bayesticket.runs import (
@@ -110,9 +110,8 @@ def require_interventions(interventions: object) -> None:
 
 def require_seeds(seeds: object) -> list[int]:
     """The seeds as a list; raises unless there is at least one and all are different."""
-    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
-        raise refuse("seeds", seeds, "whole numbers, such as range(5)")
-    listed = [int(seed) if isinstance(seed, np.integer) else seed for seed in seeds]
+    given = require_several("seeds", seeds, "whole numbers, such as range(5)")
+    listed = [int(seed) if isinstance(seed, np.integer) else seed for seed in given]
     for seed in listed:
         require_integer("seeds", seed, least=0)
     if not listed or len(set(listed)) < len(listed):
@@ -170,6 +169,7 @@ def train_missing(
     require_integer("checkpoint_every", checkpoint_every, least=1)
     whole = _absolute(store)
     directories = {key: whole / spec_id(config) for key, config in configs.items()}
+    require_flag("same_versions", same_versions)
     if same_versions:
         _require_same_versions(directories, axes)
     jobs: dict[Path, Job] = {}

@@ -1,8 +1,12 @@
 """Whatever a public constructor or function is given, it works or says in one line what it wants instead."""
 
 import dataclasses
+import inspect
 import math
+import random
 import typing
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bayesticket as bt
-from bayesticket.analysis import Ticket, find_ticket, ticket_config
+from bayesticket.analysis import Ticket, find_ticket
+from bayesticket.errors import shown
+from bayesticket.paper.figure import Scale
 from bayesticket.specs import Spec
 
 TASK, SMALL = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
@@ -37,6 +43,11 @@ CONSTRUCTORS = sorted(
 )
 
 
+def some(label: str) -> list[object]:
+    """A dozen of the values, others for each label; all of them in `make attack`."""
+    return NASTY if times(1) > 1 else random.Random(label).sample(NASTY, 12)
+
+
 def works_or_says_why(call: typing.Callable[[], object]) -> None:
     try:
         call()
@@ -45,6 +56,17 @@ def works_or_says_why(call: typing.Callable[[], object]) -> None:
         assert "\n" not in message
         assert len(message) < 1200
         assert "\0" not in message
+
+
+def unclear(calls: typing.Iterable[tuple[str, typing.Callable[[], object]]]) -> list[str]:
+    """What became of the calls that neither worked nor said why not in a line, by label."""
+    found = []
+    for label, call in calls:
+        try:
+            works_or_says_why(call)
+        except Exception as error:
+            found.append(f"{label}: {type(error).__name__}: {error}")
+    return found
 
 
 @pytest.mark.parametrize("kind", CONSTRUCTORS, ids=lambda kind: kind.__name__)
@@ -59,86 +81,115 @@ def test_constructors(kind, data):
 
 
 @pytest.mark.parametrize("kind", CONSTRUCTORS, ids=lambda kind: kind.__name__)
-def test_every_field_with_everything(kind):
+def test_every_field(kind):
     fields = [field for field in dataclasses.fields(kind) if field.init]
-    needed = [field for field in fields if field.default is field.default_factory is dataclasses.MISSING]
-    if len(needed) > 1:
-        pytest.skip("more than one field has to be given; drawn together above")
-    for field in fields:
-        if needed and needed[0] is not field:
-            continue
-        for value in NASTY:
-            works_or_says_why(lambda name=field.name, value=value: repr(kind(**{name: value})))
+    needed = {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
+    # Where several fields have to be given, they are drawn together above.
+    names = [field.name for field in fields if needed <= {field.name}]
+    calls = (
+        (f"{name}={shown(value)}", lambda name=name, value=value: repr(kind(**{name: value})))
+        for name in names
+        for value in some(f"{kind.__name__}.{name}")
+    )
+    assert not (found := unclear(calls)), "\n".join(found)
 
 
-@pytest.fixture(scope="module")
-def run():
-    return bt.train(TASK, model=SMALL, epochs=2, progress=False)
-
-
-OPTIONS = [
-    "seed", "init_seed", "train_fraction", "split_by", "batch_size", "optimizer", "lr", "weight_decay", "betas",
-    "momentum", "loss", "warmup", "max_grad_norm", "record_every", "stop_after_grok", "grok_threshold", "forward",
-    "device", "dtype", "checkpoint_every", "progress", "measures", "model", "stop_when", "intervention",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_options_of_training(name):
-    for value in NASTY:
-        if name in ("stop_when", "progress") and callable(value):
-            continue  # a function of each record may raise what it likes
-        options = {"model": SMALL, "progress": False} | {name: value}
-        works_or_says_why(lambda options=options: bt.train(TASK, epochs=1, **options))
-
-
-def test_functions(run, tmp_path):
-    calls = [
-        *(lambda value=value: bt.Examples(**EXAMPLES | {"tokens": value}) for value in NASTY),
-        *(lambda value=value: bt.Examples(**EXAMPLES | {"targets": value}) for value in NASTY),
-        *(lambda value=value: bt.Examples(**EXAMPLES | {"informative": value}) for value in NASTY),
-        *(lambda value=value: Ticket(value) for value in NASTY),
-        *(lambda value=value: Ticket({"W": value}) for value in NASTY),
-        *(lambda value=value: find_ticket(run, value) for value in NASTY),
-        *(lambda value=value: find_ticket(value, 0.5) for value in NASTY),
-        *(lambda value=value: ticket_config(value, find_ticket(run, 0.5)) for value in NASTY),
-        *(lambda value=value: ticket_config(run, value) for value in NASTY),
-        *(lambda value=value: bt.Recipe(value) for value in NASTY),
-        *(lambda value=value: bt.Recipe((value,)) for value in NASTY),
-        *(lambda value=value: run.grok_epoch(value) for value in NASTY),
-        *(lambda value=value: run.grok_epoch(curve=value) for value in NASTY),
-        *(lambda value=value: run.memorised_epoch(value) for value in NASTY),
-        *(lambda value=value: run.phases(value) for value in NASTY),
-        *(lambda value=value: run.phases(layer=value) for value in NASTY),
-        *(lambda value=value: bt.Run.load(value) for value in NASTY if not isinstance(value, int)),
-        *(lambda value=value: bt.resume(value) for value in NASTY if not isinstance(value, int)),
-        *(lambda value=value: bt.measure(run.model, TASK, value) for value in NASTY),
-        *(lambda value=value: bt.measure(run.model, value, bt.Accuracy()) for value in NASTY),
-        *(lambda value=value: bt.measure(value, TASK, bt.Accuracy()) for value in NASTY),
-        *(lambda value=value: bt.measure(run.model, TASK, bt.Accuracy(), intervention=value) for value in NASTY),
-        *(lambda value=value: bt.measure(run.model, TASK, bt.Accuracy(), epoch=value) for value in NASTY),
-        *(lambda value=value: TASK.split(seed=value) for value in NASTY),
-        *(lambda value=value: TASK.examples(seed=value) for value in NASTY),
-        *(lambda value=value: bt.build_model(TASK, d_model=value) for value in NASTY),
-        *(lambda value=value: bt.build_model(TASK, dtype=value) for value in NASTY),
-        *(lambda value=value: bt.build_model(value) for value in NASTY),
-    ]
-    unclear = []
-    for call in calls:
-        try:
-            works_or_says_why(call)
-        except Exception as error:
-            unclear.append(
-                f"{type(error).__name__}: {error}, of {call.__defaults__}, line {call.__code__.co_firstlineno}"
-            )
-    assert not unclear, "\n".join(unclear)
-
-
+FAST = {"model": SMALL, "epochs": 1, "progress": False}
 EXAMPLES = {
     "tokens": torch.tensor([[0, 1], [1, 0]]),
     "targets": torch.tensor([0, 1]),
     "informative": torch.tensor([[True, False], [True, False]]),
 }
+MAY_BE_A_FUNCTION = {"progress", "stop_when"}
+"""Options that may be a function of each record, which may raise what it likes."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> SimpleNamespace:
+    """What functions may be given: a run, where it is saved, a sweep, and what comes of them."""
+    store, run = tmp_path_factory.mktemp("runs"), bt.train(TASK, **FAST)
+    runs = bt.sweep(TASK, {"none": None, "kl": bt.KLPrior()}, seeds=[0, 1], store=store / "sweep", workers=1, **FAST)
+    seen = {"model": run.model, "batch": TASK.split().test}
+    at_work = {"executor": ThreadPoolExecutor(1), "workers": None, "progress": False}
+    ticket, saved = find_ticket(run), run.save(store / "saved")
+    return SimpleNamespace(run=run, runs=runs, seen=seen, at_work=at_work, ticket=ticket, saved=saved)
+
+
+SWEPT = {"task": TASK, "interventions": {"none": None}, "seeds": [0], "store": "swept"}
+FUNCTIONS: dict[str, typing.Callable[[SimpleNamespace], tuple[typing.Callable, dict]]] = {
+    "train": lambda world: (bt.train, {"task": TASK, **FAST}),
+    "resume": lambda world: (bt.resume, {"store": world.saved}),
+    "sweep": lambda world: (bt.sweep, SWEPT | {"options": {"model": SMALL, "epochs": 1}} | world.at_work),
+    "grid": lambda world: (bt.grid, {"axes": {"intervention": {"none": None}, "lr": [1e-3]}}),
+    "reproduce": lambda world: (bt.reproduce, {"figures": "fig1", "scale": Scale(1, 1, 5, 1), **world.at_work}),
+    "measure": lambda world: (bt.measure, {**world.seen, "measures": (bt.Accuracy(),)}),
+    "key_frequencies": lambda world: (bt.key_frequencies, world.seen),
+    "build_model": lambda world: (bt.build_model, {"task": TASK, "d_model": 8, "d_mlp": 8}),
+    "as_optimizer": lambda world: (bt.as_optimizer, {"given": "adamw", "settings": {"lr": 1e-3}}),
+    "find_ticket": lambda world: (bt.find_ticket, {"run": world.run}),
+    "random_ticket": lambda world: (bt.random_ticket, {"like": world.ticket}),
+    "same_norm": lambda world: (bt.same_norm, {"model": world.run, "ticket": world.ticket}),
+    "jaccard_distance": lambda world: (bt.jaccard_distance, {"a": world.ticket, "b": world.ticket}),
+    "rewind": lambda world: (bt.rewind, {"run": world.run}),
+    "retrain": lambda world: (bt.retrain, {"run": world.run, "ticket": world.ticket, "options": {"epochs": 1}}),
+    "ticket_config": lambda world: (bt.ticket_config, {"config": world.run.config, "ticket": world.ticket}),
+    "spec": lambda world: (bt.spec, {}),
+    "Run.grok_epoch": lambda world: (world.run.grok_epoch, {}),
+    "Run.memorised_epoch": lambda world: (world.run.memorised_epoch, {}),
+    "Run.stable_after": lambda world: (world.run.stable_after, {}),
+    "Run.phases": lambda world: (world.run.phases, {}),
+    "Run.save": lambda world: (world.run.save, {"path": "saved"}),
+    "Run.load": lambda world: (bt.Run.load, {"path": world.saved}),
+    "Runs.sel": lambda world: (world.runs.sel, {"axes": {"seed": 0}}),
+    "Runs.run": lambda world: (world.runs.run, {"arm": "kl", "seed": 0}),
+    "Runs.grok_epochs": lambda world: (world.runs.grok_epochs, {}),
+    "Runs.memorised_epochs": lambda world: (world.runs.memorised_epochs, {}),
+    "Runs.times": lambda world: (world.runs.times, {"arm": "kl"}),
+    "Runs.compare": lambda world: (world.runs.compare, {"arm": "kl", "other": "none"}),
+    "Runs.plot": lambda world: (world.runs.plot, {}),
+    "Task.split": lambda world: (TASK.split, {}),
+    "Task.examples": lambda world: (TASK.examples, {}),
+    "Examples": lambda world: (bt.Examples, EXAMPLES),
+    "Ticket": lambda world: (Ticket, {"masks": world.ticket.masks}),
+    "Ticket of W": lambda world: (lambda mask: Ticket({"W": mask}), {}),
+    "Recipe": lambda world: (lambda part: bt.Recipe((part,)), {}),
+}
+"""Public functions, methods of what they return, and arguments that they take."""
+
+
+def with_each(name: str, function: typing.Callable, given: dict) -> typing.Iterator[tuple[str, typing.Callable]]:
+    """Calls of a function in which one argument at a time is another value; the rest are arguments that it takes."""
+    signature = inspect.signature(function)
+    for parameter in signature.parameters.values():
+        for value in some(f"{name}({parameter.name})"):
+            if parameter.name in MAY_BE_A_FUNCTION and callable(value):
+                continue
+            if parameter.name == "scale" and value is None:  # hours of training
+                continue
+            known = given.get(parameter.name, {})
+            match parameter.kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    values: list[object] = [(value,)]
+                case inspect.Parameter.VAR_KEYWORD:
+                    values = [known | {option: value} for option in [*known, "nonsense", "lr"]]
+                case _:
+                    values = [value]
+            for each in values:
+                changed = given | {parameter.name: each}
+                ordered = {key: changed[key] for key in signature.parameters if key in changed}
+                bound, label = inspect.BoundArguments(signature, ordered), f"{name}({parameter.name}={shown(each)})"
+                yield label, lambda bound=bound: function(*bound.args, **bound.kwargs)
+
+
+def test_no_public_function_is_left_out():
+    assert {name for name in bt.__all__ if inspect.isfunction(getattr(bt, name))} <= set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(world, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = unclear(with_each(name, *FUNCTIONS[name](world)))
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("n", [2**63 - 1, 10**9])

@@ -1,5 +1,6 @@
 """A run whose files agree with each other, and are nonsense: one line, at once, and without filling the memory."""
 
+import hashlib
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from helpers import refused, reseal
 from safetensors.torch import load_file, save_file
 
 import bayesticket as bt
+from bayesticket.files import json_digest
 
 TASK, SMALL = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
 
@@ -54,6 +56,9 @@ HEADERS = {
     "infinite seconds": {"seconds": math.inf},
     "an earlier part that is none": {"earlier": [3]},
     "a status that is none": {"status": "splendid"},
+    "versions of two lines": {"made_with": {"torch": "2.0\nbayesticket: all is well"}},
+    "versions that are numbers": {"made_with": {"torch": 2}},
+    "threads that nobody can count": {"made_with": {"threads": "-1"}},
 }
 
 
@@ -61,6 +66,13 @@ HEADERS = {
 def test_headers(copied, changes):
     reseal(copied, json.loads((copied / "run.json").read_text()) | changes)
     refused_at_once(copied, "run.json")
+
+
+def test_the_id_of_another_run(copied):
+    header = json.loads((copied / "run.json").read_text())
+    header = {name: value for name, value in header.items() if name != "sha256"} | {"id": "0" * 12}
+    (copied / "run.json").write_text(json.dumps(header | {"sha256": json_digest(header)}))
+    refused_at_once(copied, "run.json: id: got '000000000000'; accepted: ")
 
 
 CONFIGS = {
@@ -112,6 +124,23 @@ def test_curves(copied, table):
     table.to_parquet(copied / "curves.parquet")
     reseal(copied)
     refused_at_once(copied, "curves.parquet")
+
+
+def test_a_column_of_lists_is_not_read(copied, monkeypatch):
+    table = curves(range(0, 101, 10)).assign(more=[[0.0] * 1000] * 11)
+    table.to_parquet(copied / "curves.parquet")
+    reseal(copied)
+    monkeypatch.setattr(pd, "read_parquet", lambda *given: pytest.fail("it was read"))
+    refused_at_once(copied, "curves.parquet: columns: got ", "'more': 'list<")
+
+
+@pytest.mark.parametrize("name", ["curves.parquet", "weights.safetensors"])
+def test_a_file_of_another_size_is_not_read(copied, name, monkeypatch):
+    os.truncate(copied / name, 2**33)
+    digest = hashlib.file_digest
+    unread = lambda file, kind: pytest.fail("it was read") if file.name.endswith(name) else digest(file, kind)  # noqa: E731
+    monkeypatch.setattr(hashlib, "file_digest", unread)
+    refused_at_once(copied, name, "other bytes than were written with the run")
 
 
 def test_more_rows_than_there_were_epochs(copied):

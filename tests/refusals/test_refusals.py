@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import bayesticket as bt
+from bayesticket.measures import attention_of
 from bayesticket.specs import restore
 
 TASK = bt.ModularAddition(p=5)
@@ -845,6 +846,36 @@ def test_an_edit_needs_a_row_for_every_example_of_the_task():
 
 def test_a_model_of_half_precision():
     refused(lambda: bt.train(TASK, model=transformer(dtype=torch.float16), epochs=1), "model: got ", "float16")
+
+
+MEASURES = (bt.LipschitzBounds(), bt.Contraction(), bt.Accuracy())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda model: model.to(torch.float16), "parameters of float16; accepted: float32 or float64 throughout"),
+        (lambda model: model.to(torch.bfloat16), "parameters of bfloat16; accepted: float32 or float64 throughout"),
+        (lambda model: model.embed.to(torch.float64), "parameters of float32 and float64; accepted: "),
+        (lambda model: model.to_empty(device="meta"), "a model on the meta device; accepted: one whose weights have v"),
+        (lambda model: model.W_E.data[0].fill_(math.nan), "a model whose embed.W_E is not finite; accepted: "),
+    ],
+)
+def test_models_that_give_no_numbers_are_not_measured(change, said):
+    model = bt.build_model(TASK, d_model=8, d_mlp=8)
+    change(model)
+    for measure in MEASURES:
+        refused(lambda measure=measure: bt.measure(model, TRAIN, measure), "model: got ", said)
+    refused(lambda: attention_of(model, TRAIN), "model: got ", said)
+
+
+def test_models_without_values_are_not_trained_or_learned_from():
+    model = bt.build_model(TASK, d_model=8, d_mlp=8).to_empty(device="meta")
+    refused(lambda: bt.train(TASK, model=model, epochs=1), "model: got a model on the meta device")
+    prior = bt.KLPrior(target=model)
+    refused(lambda: bt.train(TASK, prior, model=SMALL, epochs=1), "model: got a model on the meta device")
+    measure = bt.KLToTarget(target=model)
+    refused(lambda: bt.measure(bt.build_model(TASK), TRAIN, measure), "teacher: got a model on the meta device")
 
 
 # --- precision, and losses that are undefined ---

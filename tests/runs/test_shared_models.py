@@ -1,10 +1,16 @@
 """One model in several threads gives the numbers that it gives in one."""
 
+import pickle
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 
 import bayesticket as bt
+from bayesticket.model import own_hooks
+from bayesticket.runs import TrainConfig
+from bayesticket.sweeps import Job
+from bayesticket.sweeps.backends import pickle_job
 
 TASK = bt.ModularAddition(p=5)
 
@@ -66,3 +72,47 @@ def test_training_copies_of_a_model_that_is_measured_meanwhile():
 
     alone = [work(0), work(1)]
     assert in_threads(work, range(40)) == alone * 20
+
+
+def test_eight_threads_that_train_and_measure_with_the_same_models():
+    """Each in turn trains with a teacher, measures that teacher, and trains from the model that others measure."""
+    teacher, shared, batch = model(7), model(), TASK.split().test
+    recipe = bt.KLPrior(target=teacher) + bt.MixedAttention(teacher, weight=0.3)
+    options = {"epochs": 5, "progress": False}
+
+    def work(number):
+        match number % 4:
+            case 0:
+                run = bt.train(TASK, recipe, model=bt.Architecture(d_model=16, d_mlp=16), seed=number % 8, **options)
+            case 1:
+                run = bt.train(TASK, recipe, model=shared, **options)
+            case 2:
+                return dict(bt.measure(teacher, batch, bt.KLToTarget(target=shared), bt.Loss()))
+            case _:
+                return dict(bt.measure(shared, batch, bt.KLToTarget(target=teacher), bt.Loss(), intervention=recipe))
+        return run.id, run.curves.drop(columns="seconds", errors="ignore").iloc[-1].to_dict()
+
+    alone = [work(number) for number in range(8)]
+    assert in_threads(work, range(48), n=8) == alone * 6
+
+
+def test_jobs_are_copied_and_pickled_while_their_teacher_is_measured(tmp_path):
+    """A copy has none of the hooks that another thread has mounted for a while."""
+    teacher, batch = model(7), TASK.split().test
+    config = TrainConfig(task=TASK, intervention=bt.KLPrior(target=teacher), epochs=2)
+    job = Job("one", config, tmp_path / "one")
+    ended = threading.Event()
+
+    def measure():
+        while not ended.is_set():
+            bt.measure(teacher, batch, bt.AttentionEntropy(), bt.KLToOracle())
+
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    try:
+        for _ in range(100):
+            restored = pickle.loads(pickle_job(job))
+            assert not own_hooks(restored.config.intervention.parts[0].target)
+    finally:
+        ended.set()
+        measuring.join()
