@@ -209,12 +209,12 @@ def _teacher_attention(
             "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(chosen)}, or one head"
         )
     require_in_memory("teacher", teacher)
-    require_finite("teacher", teacher)
     kept: list[Tensor] = []
     with (
         mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, chosen, query]))]),
         torch.no_grad(),
     ):
+        require_finite("teacher", teacher)
         teacher(examples.tokens.to(teacher.cfg.device))
     return kept[0].to(examples.tokens.device)
 

@@ -21,6 +21,7 @@ from bayesticket.model import (
     TokenRows,
     choose_forward,
     full_forward,
+    held,
     keep_in,
     mounted,
     pattern_name,
@@ -229,11 +230,12 @@ def measure(
     """
     require_full_precision("measure")
     require_readable(model, batch)
-    require_weights("model", model)
-    observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
-    names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
-    chosen = choose_forward(forward, model, names, reasons)
-    return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
+    with held(model):
+        require_weights("model", model)
+        observer, live = Observer(model, measures, batch), _live(model, batch, intervention, epoch)
+        names, reasons = [*live.hook_names, *observer.hook_names], [*live.reasons(), *observer.reasons()]
+        chosen = choose_forward(forward, model, names, reasons)
+        return Measured(observer.numbers(observe(model, batch, observer, edits=live.edits, forward=chosen).values))
 
 
 def attention_of(
@@ -254,13 +256,14 @@ def attention_of(
     torch.Size([35, 1, 5])
     """
     require_readable(model, batch)
-    require_weights("model", model)
     require_integer("layer", layer, least=0)
     site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
     require_layer(model, layer, "layer")
     site.require_place(model, batch.n_positions)
-    observer, live = Observer(model, (), batch, reads=(name,)), _live(model, batch, intervention, epoch)
-    return site.rows(observe(model, batch, observer, edits=live.edits).activations[name])
+    with held(model):
+        require_weights("model", model)
+        observer, live = Observer(model, (), batch, reads=(name,)), _live(model, batch, intervention, epoch)
+        return site.rows(observe(model, batch, observer, edits=live.edits).activations[name])
 
 
 def _live(model: HookedTransformer, batch: Examples, intervention: Intervention | None, epoch: int | None) -> Live:

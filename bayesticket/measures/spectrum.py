@@ -16,7 +16,7 @@ from bayesticket.interventions import require_readable
 from bayesticket.measures.base import Measure, Observation
 from bayesticket.measures.groups import Group, group_of, require_group
 from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum
-from bayesticket.model import HookedTransformer, require_weights
+from bayesticket.model import HookedTransformer, held, require_weights
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
@@ -146,10 +146,10 @@ def key_frequencies(
     require_choice("of", of, get_args(Spectrum))
     require_number("above", above, least=1)
     require_readable(model, batch)
-    require_weights("model", model)
     require_group("key_frequencies", model, batch)
     group = group_of("key_frequencies", batch, model.cfg.d_vocab_out)
-    with torch.no_grad():
+    with held(model), torch.no_grad():
+        require_weights("model", model)
         logits = model(batch.tokens)[:, -1] if of == "logits" else None
         return keys_of(frequency_shares(_table(model, of, group, logits)), above)
 

@@ -45,13 +45,14 @@ def describe_model(model: HookedTransformer) -> dict[str, object]:
         value = value.item() if hasattr(value, "item") else value  # numpy scalars
         if name not in _NOT_DESCRIBED and value != defaults.get(name, MISSING):
             config[name] = value
-    return {
-        "config": config,
-        "architecture": getattr(model, "architecture", None),
-        "frozen": sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad),
-        "own_hooks": unexplained_hooks(model),
-        "weights": {name: parameter.data for name, parameter in model.named_parameters()},
-    }
+    with held(model):
+        return {
+            "config": config,
+            "architecture": getattr(model, "architecture", None),
+            "frozen": sorted(name for name, parameter in model.named_parameters() if not parameter.requires_grad),
+            "own_hooks": unexplained_hooks(model),
+            "weights": {name: parameter.data for name, parameter in model.named_parameters()},
+        }
 
 
 def unexplained_hooks(model: HookedTransformer) -> list[str]:

@@ -52,7 +52,11 @@ _UNSHARED: "WeakSet[HookedTransformer]" = WeakSet()
 
 @contextmanager
 def held(model: HookedTransformer) -> Iterator[None]:
-    """Keeps a model for this thread: others wait before they mount hooks on it, list its hooks or copy it."""
+    """Keeps a model for this thread: others wait before they mount hooks on it, read its weights or copy it.
+
+    Two threads that compute with the same parameters at once may wait for each other for ever, inside torch: one holds
+    the lock of a parameter's gradient and wants the interpreter's, the other holds that and wants the first.
+    """
     with nullcontext() if model in _UNSHARED else _SHARED:
         yield
 
