@@ -14,7 +14,7 @@ from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import Training
 from bayesticket.specs import description_id
 
-properties = settings(deadline=None, max_examples=60, derandomize=True)
+properties = settings(deadline=None, max_examples=40, derandomize=True)
 seeds = st.integers(0, 2**31)
 
 

@@ -1,6 +1,7 @@
 """The rooms: what may import what, and how large a file may be."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def is_type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+@functools.cache
 def imports(path: Path, *, inside_functions: bool) -> set[str]:
     """Modules that a file imports at the top, or inside functions; what only type checkers see does not count."""
     found: set[str] = set()

@@ -9,12 +9,10 @@ from importlib.metadata import version
 import torch
 
 from bayesticket.notices import notice
-from bayesticket.runs.header import Header, Part
+from bayesticket.runs.header import MATTER, Header, Part
 from bayesticket.specs import JSON, modules_of
 
 log = logging.getLogger("bayesticket")
-MATTER = ("bayesticket", "torch", "transformer-lens", "numpy", "python", "processor")
-"""Of what a run was made with, that on which the last bits of its numbers may depend."""
 
 
 def versions() -> dict[str, str]:

@@ -155,7 +155,7 @@ def test_frozen_attention_has_neither_plateau_nor_resurgence():
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 40), window=st.sampled_from([1, 3, 5]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_against_a_loop_over_records(seed, n, window):
     generator = np.random.default_rng(seed)
     epochs = np.arange(n) * 7

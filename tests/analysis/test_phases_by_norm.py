@@ -81,7 +81,7 @@ def test_spikes_shorter_than_half_the_window_count_for_nothing():
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 40), window=st.sampled_from([1, 3, 5]))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 def test_against_a_loop_over_records(seed, n, window):
     generator = np.random.default_rng(seed)
     epochs = np.arange(n) * 7

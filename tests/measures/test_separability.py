@@ -13,8 +13,10 @@ from bayesticket.measures import (
 )
 
 
-@pytest.mark.parametrize("normalization_type", [None, "LN"])
-@pytest.mark.parametrize("name", ["addition", "addition, drawn positions", "several queries", "parity"])
+@pytest.mark.parametrize(
+    ("name", "normalization_type"),
+    [("addition", "LN"), ("addition, drawn positions", None), ("several queries", None), ("parity", "LN")],
+)
 def test_the_separability_margin_by_search_over_all_pairs(name, normalization_type):
     task = TASKS[name]
     model, batch = model_of(task, normalization_type=normalization_type), task.split().test

@@ -66,10 +66,15 @@ def assert_agree(model, batch, intervention, tolerance):
         assert (quick[2][name] - gradient).norm() <= tolerance * size, name
 
 
-@pytest.mark.parametrize("attention", ["softmax", "linear"])
-@pytest.mark.parametrize("n_heads", [1, 4])
+MODELS = [(task, 4, "softmax") for task in TASKS] + [
+    (task, n_heads, attention)
+    for task in ("addition", "several queries")
+    for n_heads, attention in ((1, "softmax"), (1, "linear"), (4, "linear"))
+]
+
+
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "n_heads", "attention"), MODELS)
 def test_the_forwards_agree_in_float64(task, name, n_heads, attention):
     if "linear" in name and attention == "linear":
         pytest.skip("the same replacement twice")

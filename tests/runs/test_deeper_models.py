@@ -4,6 +4,7 @@ import pytest
 
 import bayesticket as bt
 from bayesticket.analysis import find_phases
+from bayesticket.sweeps import backends
 
 TASK = bt.ModularAddition(p=5)
 DEEP = bt.Architecture(d_model=8, d_mlp=8, n_layers=2)
@@ -41,7 +42,8 @@ def test_an_intervention_that_names_its_layers_goes_without_a_notice(caplog, pri
     assert said(caplog) == [FULL]
 
 
-def test_a_sweep_says_once_what_all_its_processes_would_say(caplog, capfd, store):
+def test_a_sweep_says_once_what_all_its_processes_would_say(caplog, capfd, store, monkeypatch):
+    monkeypatch.setattr(backends, "START_METHOD", "fork")
     arms = {"none": None, "kl": bt.KLPrior()}
     bt.sweep(TASK, arms, seeds=range(2), store=store, model=DEEP, epochs=20, workers=2, progress=False)
     assert said(caplog) == [first_layer("KLPrior"), FULL]

@@ -93,7 +93,7 @@ def test_eight_threads_that_train_and_measure_with_the_same_models():
         return run.id, run.curves.drop(columns="seconds", errors="ignore").iloc[-1].to_dict()
 
     alone = [work(number) for number in range(8)]
-    assert in_threads(work, range(48), n=8) == alone * 6
+    assert in_threads(work, range(24), n=8) == alone * 3
 
 
 def test_jobs_are_copied_and_pickled_while_their_teacher_is_measured(tmp_path):
