@@ -48,14 +48,25 @@ EQUIVALENT = [
     ("interventions/attention", ".any(0).any(0)", ".any(1).any(0)", "examples and heads, in either order"),
     ("interventions/context", "draws = 0", "draws = 1", "another stream of the same noise"),
     ("interventions/context", "draws = 0", "draws = 2", "another stream of the same noise"),
+    ("interventions/context", "draws += 1", "draws += 2", "another stream of the same noise"),
+    ("interventions/context", "draws += 1", "draws -= 1", "another stream of the same noise"),
     ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
     ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),
     *(
         (f"optim/{name}", f"{rate}_at(0)", f"{rate}_at({epoch})", "set_rates sets it before every step")
         for name, rate, epoch in itertools.product(("adamw", "lion", "sgd"), ("lr", "weight_decay"), (1, 2))
     ),
+    ("optim/adamw", "if fused else 'cpu'", "if not fused else 'cpu'", "on a processor both are the processor"),
+    ("optim/muon", "matrices.shape[-1]", "matrices.shape[-0]", "the other Gram matrix gives the same product"),
     ("optim/losses", "x >= 0", "x > 0", "both branches are 1 at 0"),
     ("runs/loop", "len(terms) > 1", "len(terms) >= 1", "a sum of one term is that term, at the cost of a pass"),
+    ("analysis/likelihood", "self.excess_outside /= 2", "pass", "the search takes longer, to the same end"),
+    ("analysis/likelihood", "self.excess_inside /= 2", "pass", "the search takes longer, to the same end"),
+    ("analysis/likelihood", "zip((-1, 1)", "zip((1, 1)", "where the search first looks"),
+    ("analysis/likelihood", "(-60.0, 60.0)", "(-60.0, 61.0)", "e^60 epochs are out of reach"),
+    ("analysis/power_law", "NEVER = 1000000.0", "NEVER = 1000001.0", "any number as large as that"),
+    ("analysis/ticket_controls", "whole, 1.0), 1.0)", "whole, 0.0), 1.0)", "of a matrix of zeros the other 1.0 is taken"),
+    ("analysis/tickets", "dynamic_ncols=True", "dynamic_ncols=False", "how a progress bar is drawn"),
     ("analysis/times", "abs(number) >= 100", "abs(number) > 100", "both forms write 100 alike"),
 ]
 

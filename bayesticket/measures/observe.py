@@ -67,10 +67,10 @@ class Observer:
                 bound = BoundMeasure.bind(measure, part, model, batch)
                 if bound.name in self.bound:
                     raise refuse("measures", bound.name, "measures with different names")
-                if own := bound.hook_names:
-                    require_firing(model, batch.tokens, own, type(measure).__name__)
+                if new := [name for name in bound.hook_names if name not in names]:
+                    require_firing(model, batch.tokens, new, type(measure).__name__)
                 self.bound[bound.name] = bound
-                names += own
+                names += new
         self.hook_names = list(dict.fromkeys(names))
         self._measures = [measure for bound in self.bound.values() for measure in bound.places.values()]
         gradients = [each for bound in self.bound.values() for each in bound.differentiates.values()]

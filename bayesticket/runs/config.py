@@ -167,8 +167,9 @@ def _as_tuple(measures: object) -> tuple:
 def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:
     """`configure` for options whose names and types no type checker has seen."""
     base = base or TrainConfig()
+    known = option_names()
     for name in options:
-        require_choice("option", name, option_names())
+        require_choice("option", name, known)
     fields = field_names(TrainConfig)
     own = {name: options[name] for name in options if name not in fields}
     unset = [name for name in ("loss", "model") if options.get(name) is None]

@@ -44,8 +44,8 @@ CONSTRUCTORS = sorted(
 
 
 def some(label: str) -> list[object]:
-    """A dozen of the values, others for each label; all of them in `make attack`."""
-    return NASTY if times(1) > 1 else random.Random(label).sample(NASTY, 12)
+    """Eight of the values, others for each label; all of them in `make attack`."""
+    return NASTY if times(1) > 1 else random.Random(label).sample(NASTY, 8)
 
 
 def works_or_says_why(call: typing.Callable[[], object]) -> None:
