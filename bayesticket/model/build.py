@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_case, require_choice, require_flag, require_integer, require_number
-from bayesticket.model.hooks import NamedHook, mount_permanently
+from bayesticket.model.hooks import NamedHook, mount_permanently, sees_all_edits
 from bayesticket.model.names import is_bias, is_matrix
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
 from bayesticket.specs import Spec, spec
@@ -238,8 +238,9 @@ def equip(model: HookedTransformer, architecture: Architecture) -> None:
 
 
 def architecture_hooks(architecture: Architecture) -> list[str]:
-    """Names of the hook points on which an architecture's permanent hooks sit."""
-    return [name for name, _ in _permanent_hooks(architecture)]
+    """Names of the hook points on which an architecture's permanent hooks sit, once for each of them."""
+    hooks = _permanent_hooks(architecture)
+    return [name for name, function in hooks for _ in range(1 + sees_all_edits(function))]
 
 
 def _permanent_hooks(architecture: Architecture) -> list[NamedHook]:

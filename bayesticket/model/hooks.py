@@ -5,11 +5,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformer_lens import HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
@@ -30,19 +32,23 @@ def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[No
     Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, raises if a hook changes a shape, and has
     other threads wait until the model is without these hooks again.
     """
-    handles = []
+    handles, orders = [], []
     with held(model):
         try:
             for name, function in hooks:
                 point = hook_point(model, name)
                 point.add_hook(partial(_call_checked, function))
                 handles.append((point, point.fwd_hooks[-1]))
+                if sees_all_edits(function):
+                    orders.append(_call_last(point, point.fwd_hooks[-1].hook))
             yield
         finally:
             for point, handle in handles:
                 handle.hook.remove()
                 if handle in point.fwd_hooks:
                     point.fwd_hooks.remove(handle)
+            for order in orders:
+                order.remove()
 
 
 _SHARED = threading.RLock()
@@ -84,9 +90,43 @@ def keep_in(activations: dict[str, Tensor]) -> HookFunction:
 
 
 def mount_permanently(model: HookedTransformer, hooks: Iterable[NamedHook]) -> None:
-    """Mounts hooks that belong to the model and are not removed."""
+    """Mounts hooks that belong to the model, are not removed, and are copied and pickled with it."""
     for name, function in hooks:
-        model.add_perma_hook(name, function)
+        point = hook_point(model, name)
+        handle = point.register_forward_hook(_Permanent(function))
+        if sees_all_edits(function):
+            _call_last(point, handle)
+
+
+@dataclass(frozen=True)
+class _Permanent:
+    """A hook as PyTorch calls it; TransformerLens' own wrapping cannot be pickled."""
+
+    function: HookFunction
+
+    def __call__(self, point: HookPoint, inputs: object, output: Tensor) -> Tensor | None:
+        return self.function(output, hook=point)
+
+
+def seeing_all_edits(function: HookFunction) -> HookFunction:
+    """A hook that is called after all others on its point, those that are mounted later included."""
+    function.sees_all_edits = True  # type: ignore[attr-defined]
+    return function
+
+
+def sees_all_edits(function: HookFunction) -> bool:
+    """Whether a hook is called after all others on its point, for which it has a second one before each call."""
+    return getattr(function, "sees_all_edits", False)
+
+
+def _call_last(point: HookPoint, handle: RemovableHandle) -> RemovableHandle:
+    """Moves a hook behind the others of its point, before each of their calls."""
+    return point.register_forward_pre_hook(partial(_move_last, handle.id))
+
+
+def _move_last(id: int, point: HookPoint, inputs: object) -> None:
+    if id in point._forward_hooks:
+        point._forward_hooks.move_to_end(id)
 
 
 def _call_checked(function: HookFunction, tensor: Tensor, hook: HookPoint) -> Tensor | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from bayesticket.errors import refuse
-from bayesticket.model.hooks import NamedHook
+from bayesticket.model.hooks import NamedHook, seeing_all_edits
 from bayesticket.model.names import (
     attention_out_name,
     final_name,
@@ -39,25 +39,57 @@ def linear_attention(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor,
     return torch.where(alive, positive / torch.where(alive, total, 1.0), uniform)
 
 
-def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> list[NamedHook]:
-    """Hooks that replace a layer's softmax by `linear_attention`, for all heads or the given ones."""
-    kept = threading.local()  # copies of a model share these hooks, and may run in different threads
+class _Kept:
+    """A tensor that is kept at one hook point for a later one, in each thread its own; copies begin without one."""
 
-    def keep_scores(scores: Tensor, hook: HookPoint) -> None:
-        kept.scores = scores
+    def __init__(self):
+        self._local = threading.local()
 
-    def replace_pattern(pattern: Tensor, hook: HookPoint) -> Tensor:
-        linear = linear_attention(kept.scores)
-        del kept.scores
-        if head is None:
+    def __reduce__(self):
+        return type(self), ()
+
+    @seeing_all_edits
+    def keep(self, tensor: Tensor, hook: HookPoint) -> None:
+        """Keeps the tensor, as other hooks have left it."""
+        self._local.tensor = tensor
+
+    def take(self) -> Tensor:
+        """The tensor, which is then kept no longer."""
+        tensor = self._local.tensor
+        del self._local.tensor
+        return tensor
+
+    def replace(self, tensor: Tensor, hook: HookPoint) -> Tensor:
+        """The kept tensor in place of another."""
+        return self.take()
+
+
+class _KeptScores(_Kept):
+    """The scores, for linear attention of some heads."""
+
+    def __init__(self, head: Sequence[int] | None = None):
+        super().__init__()
+        self.head = head
+
+    def __reduce__(self):
+        return type(self), (self.head,)
+
+    def replace(self, tensor: Tensor, hook: HookPoint) -> Tensor:
+        """Linear attention in place of a softmax pattern."""
+        linear = linear_attention(self.take())
+        if self.head is None:
             return linear
-        if max(head) >= pattern.shape[1]:
-            raise refuse("LinearAttention.head", max(head), f"a head, 0 to {pattern.shape[1] - 1}")
-        pattern = pattern.clone()
-        pattern[:, list(head)] = linear[:, list(head)]
+        if max(self.head) >= tensor.shape[1]:
+            raise refuse("LinearAttention.head", max(self.head), f"a head, 0 to {tensor.shape[1] - 1}")
+        pattern = tensor.clone()
+        pattern[:, list(self.head)] = linear[:, list(self.head)]
         return pattern
 
-    return [(scores_name(layer), keep_scores), (pattern_name(layer), replace_pattern)]
+
+def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> list[NamedHook]:
+    """Hooks that replace a layer's softmax by `linear_attention`, for all heads or the given ones."""
+    kept = _KeptScores(head)
+    return [(scores_name(layer), kept.keep), (pattern_name(layer), kept.replace)]
 
 
 def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = "both") -> list[NamedHook]:
@@ -69,20 +101,6 @@ def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = 
     hooks: list[NamedHook] = []
     for part, (output, stream) in bypasses.items():
         if around in (part, "both"):
-            hooks += _replace_by(output, stream)
+            kept = _Kept()
+            hooks += [(output, kept.keep), (stream, kept.replace)]
     return hooks
-
-
-def _replace_by(source: str, destination: str) -> list[NamedHook]:
-    """Hooks that replace the tensor at one hook point by that at an earlier one."""
-    kept = threading.local()
-
-    def keep(tensor: Tensor, hook: HookPoint) -> None:
-        kept.output = tensor
-
-    def replace(tensor: Tensor, hook: HookPoint) -> Tensor:
-        output = kept.output
-        del kept.output
-        return output
-
-    return [(source, keep), (destination, replace)]
