@@ -50,6 +50,11 @@ def is_type_checking(node: ast.AST) -> bool:
 
 
 @functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path: Path, *, inside_functions: bool) -> set[str]:
     """Modules that a file imports at the top, or inside functions; what only type checkers see does not count."""
     found: set[str] = set()
@@ -62,7 +67,7 @@ def imports(path: Path, *, inside_functions: bool) -> set[str]:
                 found.update(imported_modules(child))
             walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
 
-    walk(ast.parse(path.read_text(encoding="utf-8")), False)
+    walk(parsed(path), False)
     return found
 
 
@@ -71,47 +76,50 @@ def rooms_of(modules: set[str]) -> set[str]:
     return {each[1] for each in parts if len(each) > 1}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_go_down_the_list_of_rooms(path):
-    room = room_of(path)
-    if room == "__init__":
-        return
-    upward = {each for each in rooms_of(imports(path, inside_functions=False)) if ORDER.index(each) > ORDER.index(room)}
-    assert not upward
+def test_imports_go_down_the_list_of_rooms():
+    upward = {
+        (name_of(path), room)
+        for path in FILES
+        if room_of(path) != "__init__"
+        for room in rooms_of(imports(path, inside_functions=False))
+        if ORDER.index(room) > ORDER.index(room_of(path))
+    }
+    assert upward == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_inside_functions_are_of_heavy_libraries_or_listed(path):
-    room = room_of(path)
-    modules = imports(path, inside_functions=True)
-    for each in rooms_of(modules):
-        assert room == "cli" or (name_of(path), each) in LATE, each
-    own = {module.split(".")[0] for module in modules} - {"bayesticket"}
-    assert room == "cli" or own <= HEAVY
+def test_imports_inside_functions_are_of_heavy_libraries_or_listed():
+    files = {name_of(path): imports(path, inside_functions=True) for path in FILES if room_of(path) != "cli"}
+    assert {(name, room) for name, modules in files.items() for room in rooms_of(modules)} == LATE
+    others = {(name, module.split(".")[0]) for name, modules in files.items() for module in modules}
+    assert {(name, module) for name, module in others if module not in HEAVY | {"bayesticket"}} == set()
 
 
-def test_every_listed_exception_is_needed():
-    late = {(name_of(path), room) for path in FILES for room in rooms_of(imports(path, inside_functions=True))}
-    assert late >= LATE
+def test_only_the_model_room_imports_transformer_lens():
+    outside = {
+        name_of(path)
+        for path in FILES
+        for inside_functions in (True, False)
+        for module in imports(path, inside_functions=inside_functions)
+        if room_of(path) != "model" and module.startswith("transformer_lens")
+    }
+    assert outside == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_the_model_room_imports_transformer_lens(path):
-    modules = imports(path, inside_functions=False) | imports(path, inside_functions=True)
-    assert room_of(path) == "model" or not any(module.startswith("transformer_lens") for module in modules)
+def test_no_room_imports_a_private_name_of_another():
+    private = {
+        (name_of(path), alias.name)
+        for path in FILES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bayesticket.")
+        for alias in node.names
+        if (node.module or "").split(".")[1] != room_of(path) and alias.name.startswith("_")
+    }
+    assert private == set()
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_room_imports_a_private_name_of_another(path):
-    room = room_of(path)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bayesticket."):
-            assert (node.module or "").split(".")[1] == room or not any(a.name.startswith("_") for a in node.names)
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_file_can_be_read_in_one_sitting(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 340
+def test_a_file_can_be_read_in_one_sitting():
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {name: length for name, length in lengths.items() if length > 340} == {}
 
 
 @pytest.mark.parametrize("room", [room for room in ORDER if (HOUSE / room).is_dir()])
