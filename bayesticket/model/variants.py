@@ -1,7 +1,8 @@
 """Architectures that TransformerLens has no option for, as hooks: linear attention, and no residual stream."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -39,57 +40,51 @@ def linear_attention(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor,
     return torch.where(alive, positive / torch.where(alive, total, 1.0), uniform)
 
 
-class _Kept:
-    """A tensor that is kept at one hook point for a later one, in each thread its own; copies begin without one."""
+class _Replacement:
+    """Keeps the tensor at one hook point, and makes of it what stands in place of the tensor at a later one.
 
-    def __init__(self):
-        self._local = threading.local()
+    `make` gets both tensors. Each thread keeps its own, since copies of a model may run in different threads.
+    """
+
+    def __init__(self, make: Callable[[Tensor, Tensor], Tensor]):
+        self.make, self._kept = make, threading.local()
 
     def __reduce__(self):
-        return type(self), ()
+        return type(self), (self.make,)
 
     @seeing_all_edits
     def keep(self, tensor: Tensor, hook: HookPoint) -> None:
         """Keeps the tensor, as other hooks have left it."""
-        self._local.tensor = tensor
-
-    def take(self) -> Tensor:
-        """The tensor, which is then kept no longer."""
-        tensor = self._local.tensor
-        del self._local.tensor
-        return tensor
+        self._kept.tensor = tensor
 
     def replace(self, tensor: Tensor, hook: HookPoint) -> Tensor:
-        """The kept tensor in place of another."""
-        return self.take()
+        """What is made of the kept tensor, which is then kept no longer."""
+        kept = self._kept.tensor
+        del self._kept.tensor
+        return self.make(kept, tensor)
 
 
-class _KeptScores(_Kept):
-    """The scores, for linear attention of some heads."""
+def _linear_pattern(scores: Tensor, pattern: Tensor, *, head: Sequence[int] | None) -> Tensor:
+    """A softmax pattern with linear attention in place of all heads or of the given ones."""
+    linear = linear_attention(scores)
+    if head is None:
+        return linear
+    if max(head) >= pattern.shape[1]:
+        raise refuse("LinearAttention.head", max(head), f"a head, 0 to {pattern.shape[1] - 1}")
+    pattern = pattern.clone()
+    pattern[:, list(head)] = linear[:, list(head)]
+    return pattern
 
-    def __init__(self, head: Sequence[int] | None = None):
-        super().__init__()
-        self.head = head
 
-    def __reduce__(self):
-        return type(self), (self.head,)
-
-    def replace(self, tensor: Tensor, hook: HookPoint) -> Tensor:
-        """Linear attention in place of a softmax pattern."""
-        linear = linear_attention(self.take())
-        if self.head is None:
-            return linear
-        if max(self.head) >= tensor.shape[1]:
-            raise refuse("LinearAttention.head", max(self.head), f"a head, 0 to {tensor.shape[1] - 1}")
-        pattern = tensor.clone()
-        pattern[:, list(self.head)] = linear[:, list(self.head)]
-        return pattern
+def _output_alone(output: Tensor, stream: Tensor) -> Tensor:
+    """What a part of a layer gives, without the stream that it is added to."""
+    return output
 
 
 def linear_attention_hooks(layer: int, head: Sequence[int] | None = None) -> list[NamedHook]:
     """Hooks that replace a layer's softmax by `linear_attention`, for all heads or the given ones."""
-    kept = _KeptScores(head)
-    return [(scores_name(layer), kept.keep), (pattern_name(layer), kept.replace)]
+    linear = _Replacement(partial(_linear_pattern, head=head))
+    return [(scores_name(layer), linear.keep), (pattern_name(layer), linear.replace)]
 
 
 def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = "both") -> list[NamedHook]:
@@ -101,6 +96,6 @@ def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = 
     hooks: list[NamedHook] = []
     for part, (output, stream) in bypasses.items():
         if around in (part, "both"):
-            kept = _Kept()
-            hooks += [(output, kept.keep), (stream, kept.replace)]
+            alone = _Replacement(_output_alone)
+            hooks += [(output, alone.keep), (stream, alone.replace)]
     return hooks
