@@ -11,10 +11,10 @@ import shapes
 
 # The models of the tests are too small to gain from a second thread, and lose much when cores are shared.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Whoever started the tests may ignore signals, as nohup does, and a process inherits that.
-for name in ("SIGHUP", "SIGTERM"):
-    if hasattr(signal, name):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+# Whoever started the tests may ignore signals, as nohup and background jobs of a shell do; processes inherit that.
+for name, usual in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL, "SIGTERM": signal.SIG_DFL}.items():
+    if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is signal.SIG_IGN:
+        signal.signal(getattr(signal, name), usual)
 shapes.install()
 
 
