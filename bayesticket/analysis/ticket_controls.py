@@ -9,11 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bayesticket.analysis.tickets import Ticket, require_fit, require_ticket, rewind
-from bayesticket.errors import refuse
+from bayesticket.errors import refuse, require_integer
 from bayesticket.model import HookedTransformer, copied
 from bayesticket.runs import Run
 from bayesticket.seeding import seeded_generator
-from bayesticket.tasks import require_seed
 
 
 def random_ticket(like: Ticket, seed: int = 0) -> Ticket:
@@ -24,7 +23,7 @@ def random_ticket(like: Ticket, seed: int = 0) -> Ticket:
     True
     """
     require_ticket("like", like)
-    require_seed(seed)
+    require_integer("seed", seed, least=0)
     masks = {name: _shuffled(mask, seed, name) for name, mask in like.masks.items()}
     return Ticket(masks, f"random, seed {seed}", like.run, like.epoch)
 

@@ -25,7 +25,7 @@ from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.interventions.watch import Watch
 from bayesticket.model import HookedTransformer, HookPoint, NamedHook, mounted, require_firing
 from bayesticket.specs import snake_case
-from bayesticket.tasks import Examples, require_seed
+from bayesticket.tasks import Examples
 
 if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
@@ -85,7 +85,7 @@ class Live:
             raise refuse("recipe", recipe, "an Intervention, or several joined by +")
         require_readable(model, batch)
         if seed is not None:
-            require_seed(seed)
+            require_integer("seed", seed, least=0)
         self.parts = recipe.parts
         require_one_replacement(self.parts, batch.n_positions)
         self.model = model

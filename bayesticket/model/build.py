@@ -14,7 +14,7 @@ from bayesticket.model.hooks import NamedHook, mount_permanently, sees_all_edits
 from bayesticket.model.names import is_bias, is_matrix
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
 from bayesticket.specs import Spec, spec
-from bayesticket.tasks import AbstractTask, require_seed
+from bayesticket.tasks import AbstractTask
 
 MOST_PARAMETERS = 10**9
 """No model of more is built: a slip in a size would fill the memory."""
@@ -140,7 +140,7 @@ def build(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise refuse("dtype", dtype, "a floating-point dtype, such as torch.float32")
     require_device("device", device)
-    require_seed(seed)
+    require_integer("seed", seed, least=0)
     settings = architecture.settings(task)
     if (count := n_parameters(settings)) > MOST_PARAMETERS:
         raise refuse_case("model", f"{count:,} parameters", f"at most {MOST_PARAMETERS:,}")

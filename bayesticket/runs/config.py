@@ -15,7 +15,7 @@ from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_o
 from bayesticket.runs.options import Options
 from bayesticket.runs.stopping import StopRule, require_stop_rule
 from bayesticket.specs import Spec, field_names, spec
-from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy, require_seed
+from bayesticket.tasks import AbstractTask, ModularAddition, Split, SplitBy
 
 
 @spec(kw_only=True)
@@ -114,8 +114,6 @@ class TrainConfig(Spec):
         for name, least in optional:
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=least)
-        for seed in (self.seed, *map(self.seed_of, ("init", "split", "batch"))):
-            require_seed(seed)
         require_number("train_fraction", self.train_fraction, above=0.0, below=1.0)
         if self.max_grad_norm is not None:
             require_number("max_grad_norm", self.max_grad_norm, above=0.0)

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesticket.errors import refuse, refuse_case, require_choice, require_integer, require_number
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
-from bayesticket.tasks.examples import Examples, Split, require_seed
+from bayesticket.tasks.examples import Examples, Split
 
 SplitBy = Literal["example", "orbit"]
 """What a split is drawn by: single examples, or whole orbits of them."""
@@ -81,7 +81,7 @@ class AbstractTask(Spec, abc.ABC):
 
     def redraw(self, examples: Examples, *, seed: int) -> Examples:
         """The same examples with new random distractors; by default there are none, and nothing changes."""
-        require_seed(seed)
+        require_integer("seed", seed, least=0)
         return examples
 
     @property
@@ -132,7 +132,7 @@ class AbstractTask(Spec, abc.ABC):
         (24, 25, 25)
         """
         require_number("train_fraction", train_fraction, above=0.0, below=1.0)
-        require_seed(seed)
+        require_integer("seed", seed, least=0)
         require_choice("by", by, get_args(SplitBy))
         examples = self.require_fitting(self.examples(seed))
         orbit, generator = self._orbit_numbers(examples), seeded_generator(seed, "split")

@@ -139,13 +139,6 @@ class Split:
     test: Examples
 
 
-def require_seed(seed: int) -> None:
-    """Raises BayesticketError unless the seed is a whole number from 0 that torch's generators take."""
-    require_integer("seed", seed, least=0)
-    if seed >= 2**63:
-        raise refuse("seed", seed, "a whole number below 2**63")
-
-
 def require_informative_rows(informative: Bool[Tensor, "n T"], field: str = "informative") -> None:
     """Raises BayesticketError if some sequence has no informative position."""
     empty = (~informative.any(dim=1)).nonzero()

@@ -12,7 +12,7 @@ from torch import Tensor
 from bayesticket.errors import refuse, require_integer
 from bayesticket.specs import spec
 from bayesticket.tasks.base import AbstractTask
-from bayesticket.tasks.examples import Examples, require_informative_rows, require_seed
+from bayesticket.tasks.examples import Examples, require_informative_rows
 
 
 @final
@@ -59,7 +59,7 @@ class Task(AbstractTask):
 
     def examples(self, seed: int) -> Examples:
         """The data as given; the seed changes nothing."""
-        require_seed(seed)
+        require_integer("seed", seed, least=0)
         return Examples(self.tokens, self.targets, self.informative)  # type: ignore[arg-type]
 
     def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:

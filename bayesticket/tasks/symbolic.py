@@ -14,7 +14,7 @@ from bayesticket.errors import refuse, require_choice, require_flag, require_int
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import spec
 from bayesticket.tasks.base import AbstractTask
-from bayesticket.tasks.examples import Examples, require_seed
+from bayesticket.tasks.examples import Examples
 from bayesticket.tasks.inputs import MOST_ENUMERATED, all_rows, distinct_rows
 from bayesticket.tasks.layout import Layout, NoiseTokens
 
@@ -125,7 +125,7 @@ class AbstractSymbolicTask(AbstractTask):
 
     def examples(self, seed: int) -> Examples:
         """All examples of the task; the seed determines inputs, distractors and positions."""
-        require_seed(seed)
+        require_integer("seed", seed, least=0)
         layout = self.layout
         with torch.device("cpu"):
             digits = self._inputs(seed)
@@ -159,7 +159,7 @@ class AbstractSymbolicTask(AbstractTask):
         >>> (first.tokens != again.tokens).any(dim=0)
         tensor([False, False, False,  True, False])
         """
-        require_seed(seed)
+        require_integer("seed", seed, least=0)
         if examples.n_positions != self.n_positions:
             raise refuse("examples", examples, f"examples of this task, with n_positions={self.n_positions}")
         layout = self.layout

@@ -110,6 +110,7 @@ CURVES = {
     "reversed": curves(range(100, -1, -10)),
     "doubled": curves([0, 10, 20, 20, 40, 50, 60, 70, 80, 90, 100]),
     "cut": curves(range(0, 60, 10)),
+    "with a hole": curves([0, 10, 20, 30, 40, 60, 70, 80, 90, 100]),
     "without the first": curves([10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 101]),
     "negative": curves([-10, *range(10, 101, 10)]),
     "all NaN": curves(range(0, 101, 10), math.nan),

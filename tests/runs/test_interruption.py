@@ -38,6 +38,7 @@ CASES = {
     "schedule": {"intervention": bt.KLPrior(strength=bt.Anneal(1.0, 0.0, last=24))},
     "projection": {"intervention": bt.NormMatch(radius=5.0)},
     "redraw": {"task": bt.ModularAddition(p=7, redraw_each_epoch=True)},
+    "steps of a warmup": {"measures": [bt.Contraction()], "warmup": 40, "record_every": 5},
 }
 
 

@@ -57,6 +57,7 @@ def test_the_defaults_are_the_papers():
     assert config.task == bt.ModularAddition(p=113)
     assert config.optimizer == bt.AdamW(lr=1e-3, weight_decay=1.0, betas=(0.9, 0.999))
     assert (config.epochs, config.warmup, config.loss) == (10_000, 10, bt.CrossEntropy())
+    assert TrainConfig(warmup=0).warmup == 0
     assert (config.max_grad_norm, config.batch_size, config.train_fraction) == (1.0, None, 0.3)
     assert (config.model.d_model, config.model.n_heads, config.model.d_mlp) == (64, 1, 256)
 
