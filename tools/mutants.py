@@ -36,7 +36,7 @@ HEAVY = "hypothesis jaxtyping pandas plotly.graph_objects scipy.stats torch tran
 # What `make mutants` runs over. Mutants of a room are run against tests/ROOM, its doctests, tests/refusals and EXTRAS.
 MODULES = ["theory", "interventions", "model/forward*", "optim", "runs", "analysis"]
 MODULES += ["paper/fig*", "paper/times", "paper/controls"]
-EXTRAS = {"theory": ["tests/measures/test_explaining.py"], "paper": ["tests/figures"]}
+EXTRAS = {"theory": ["tests/measures/test_explaining.py"], "paper": ["tests/figures"], "runs": ["tests/attacks"]}
 # Module, a part of a line, what the mutant has in its place, and why that makes no difference.
 EQUIVALENT = [
     ("theory/capacity", "shape[-2] > ", "shape[-2] >= ", "both Gram matrices of a square matrix have its norm"),
