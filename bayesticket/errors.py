@@ -1,6 +1,7 @@
 """What the library says when it is given something it cannot use."""
 
 import difflib
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -27,6 +28,8 @@ def refuse_case(field: str, situation: str, accepted: str) -> BayesticketError:
     return BayesticketError(f"{field}: got {situation}; accepted: {accepted}")
 
 
+MOST_VALUES = 1_000_000
+"""The most values that are taken one by one where several may be given, such as seeds."""
 LARGEST = 2**63 - 1
 """The largest whole number that torch takes."""
 
@@ -76,10 +79,15 @@ def require_choice(field: str, given: object, choices: Iterable[str]) -> None:
 
 
 def require_several(field: str, given: object, accepted: str) -> list:
-    """What is given, as a list; raises unless it is several values, and not a text."""
+    """What is given, as a list; raises unless it is several values, not a text, and not more than anybody means."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes) or getattr(given, "ndim", 1) == 0:
         raise refuse(field, given, accepted)
-    return list(given)
+    if len(getattr(given, "shape", ())) and given.shape[0] > MOST_VALUES:  # type: ignore[attr-defined]
+        raise refuse_case(field, f"{given.shape[0]:,} values", f"at most {MOST_VALUES:,}")  # type: ignore[attr-defined]
+    listed = list(itertools.islice(given, MOST_VALUES + 1))
+    if len(listed) > MOST_VALUES:
+        raise refuse_case(field, f"more than {MOST_VALUES:,} values", f"at most {MOST_VALUES:,}")
+    return listed
 
 
 def require_flag(field: str, given: object) -> None:

@@ -26,7 +26,7 @@ class Unreadable(BayesticketError):
 
 
 LARGEST_TEXT = 2**26
-"""Bytes of the largest JSON file that is read."""
+"""Bytes of the largest JSON or TOML file that is read."""
 
 
 PARTIAL = ".partial"
@@ -119,12 +119,19 @@ def write_json(path: Path, data: object) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def read_json(path: Path) -> dict:
-    """Reads a JSON object."""
+def read_text(path: Path) -> str:
+    """Reads a text in UTF-8; raises where the file is none, or larger than any that this library reads."""
     with reading(path):
         if (size := path.stat().st_size) > LARGEST_TEXT:
             raise refuse_case("content", f"{size:,} bytes", f"at most {LARGEST_TEXT:,}")
-        data = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+        return path.read_text(encoding="utf-8")
+
+
+def read_json(path: Path) -> dict:
+    """Reads a JSON object."""
+    text = read_text(path)
+    with reading(path):
+        data = json.loads(text, object_pairs_hook=_without_repeats)
         if not isinstance(data, dict):
             raise refuse("content", data, "a JSON object")
         return data
@@ -188,7 +195,10 @@ def require_path(field: str, path: object, accepted: str) -> Path:
 def require_directory(field: str, path: object) -> Path:
     """The path of a directory that can be written to, or created; raises an error otherwise. Creates nothing."""
     directory = require_path(field, path, "the path of a directory")
-    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    try:
+        nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    except OSError as error:
+        raise refuse(field, str(path), f"a directory that can be written to ({error.strerror})") from error
     if not nearest.is_dir():
         raise refuse(field, str(path), f"a directory that can be written to; {str(nearest)!r} is a file")
     if not os.access(nearest, os.W_OK | os.X_OK):

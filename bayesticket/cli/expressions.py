@@ -16,10 +16,14 @@ def parse_spec(text: str, field: str = "specification", kind: type[Spec] = Spec)
     KLPrior(strength=Anneal(last=500)) + NormMatch(radius=30)
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
+        value = _build(ast.parse(text.strip(), mode="eval").body, text, field, kind)
+    except (
+        SyntaxError,
+        UnicodeError,
+        RecursionError,
+        MemoryError,
+    ) as error:  # nested deeply
         raise refuse(field, text, f"an expression such as {', '.join(kind_names(kind)[:3])}(…)") from error
-    value = _build(tree, text, field, kind)
     if not isinstance(value, kind):
         raise refuse_name(field, text, kind_names(kind))
     return value

@@ -12,7 +12,7 @@ from typing import Any
 from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arguments, value_of
 from bayesticket.cli.values import typed_value
 from bayesticket.errors import BayesticketError, one_line, refuse, require_choice, require_integer
-from bayesticket.files import require_path
+from bayesticket.files import read_text, require_path
 from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure_from
 from bayesticket.schedules import Schedule
 
@@ -105,12 +105,12 @@ def merged(
 def read_toml(field: str, path: Path) -> tuple[str, dict[str, object]]:
     """The text of a TOML file, and what it says; raises unless there is one."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
+        text = read_text(path)
+    except BayesticketError as error:
         raise refuse(field, str(path), f"a TOML file that can be read ({one_line(error)})") from error
     try:
         return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise refuse(field, str(path), f"a TOML file ({one_line(error)})") from error
 
 

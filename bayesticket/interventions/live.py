@@ -23,7 +23,7 @@ from bayesticket.interventions.ports import (
 )
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.interventions.watch import Watch
-from bayesticket.model import HookedTransformer, HookPoint, NamedHook, mounted, require_firing
+from bayesticket.model import HookedTransformer, HookPoint, NamedHook, attached, require_firing
 from bayesticket.specs import snake_case
 from bayesticket.tasks import Examples
 
@@ -144,7 +144,7 @@ class Live:
         if self._stack is not None:
             raise BayesticketError("attach: this recipe is already at work; leave its context first")
         with ExitStack() as stack:
-            stack.enter_context(mounted(self.model, self.hooks))
+            stack.enter_context(attached(self.model, self.hooks))
             if not self._projected:
                 self._project()
             self._stack = stack.pop_all()

@@ -31,6 +31,7 @@ from bayesticket.model.forward import (
 from bayesticket.model.hooks import (
     NamedHook,
     all_held,
+    attached,
     copied,
     held,
     keep_in,
@@ -90,6 +91,7 @@ __all__ = [
     "NamedHook",
     "TokenRows",
     "all_held",
+    "attached",
     "attention_scale",
     "build",
     "build_model",

@@ -1,13 +1,14 @@
 """Hooks: mounted and removed, checked, and listed."""
 
 import copy
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -32,28 +33,98 @@ def mounted(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[No
     Unlike `HookedTransformer.hooks` it leaves the user's own hooks in place, raises if a hook changes a shape, and has
     other threads wait until the model is without these hooks again.
     """
+    with held(model), _with_hooks(model, hooks):
+        yield
+
+
+@contextmanager
+def attached(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[None]:
+    """The same for as long as a user likes: meanwhile other threads wait for this model alone."""
+    with nullcontext() if model in _UNSHARED else _sharing.attaching(model), _with_hooks(model, hooks):
+        yield
+
+
+@contextmanager
+def _with_hooks(model: HookedTransformer, hooks: Iterable[NamedHook]) -> Iterator[None]:
     handles, orders = [], []
-    with held(model):
+    try:
+        for name, function in hooks:
+            point = hook_point(model, name)
+            point.add_hook(partial(_call_checked, function))
+            handles.append((point, point.fwd_hooks[-1]))
+            if sees_all_edits(function):
+                orders.append(_call_last(point, point.fwd_hooks[-1].hook))
+        yield
+    finally:
+        for point, handle in handles:
+            handle.hook.remove()
+            if handle in point.fwd_hooks:
+                point.fwd_hooks.remove(handle)
+        for order in orders:
+            order.remove()
+
+
+class _Sharing:
+    """Which thread may use the models that threads share: any of them for a while, and one to which it has attached.
+
+    One lock serves all models, since a measure may run a teacher; it is held as long as one call takes. A recipe stays
+    attached for as long as the user likes, so that its model alone is kept for its thread until then.
+    """
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.freed = threading.Condition(self.lock)
+        self.depth = 0
+        """How often the thread that holds the lock has taken it."""
+        self.attached: WeakKeyDictionary[HookedTransformer, list[int]] = WeakKeyDictionary()
+        """The threads that have attached to a model, once for each recipe."""
+
+    @contextmanager
+    def held(self, model: HookedTransformer | None = None) -> Iterator[None]:
+        """Holds the lock, and waits until no other thread has attached to the model; without one, to any model."""
+        with self.lock:
+            while self._is_taken(model):
+                if self.depth:
+                    raise BayesticketError(
+                        "model: got one to which another thread has attached a recipe, while this thread uses a second "
+                        "model; accepted: a copy of it (copy.deepcopy), or the same call after that"
+                    )
+                self.freed.wait()
+            self.depth += 1
+            try:
+                yield
+            finally:
+                self.depth -= 1
+
+    def _is_taken(self, model: HookedTransformer | None) -> bool:
+        owners = self.attached.values() if model is None else [self.attached.get(model, [])]
+        return any(owner != threading.get_ident() for threads in owners for owner in threads)
+
+    @contextmanager
+    def attaching(self, model: HookedTransformer) -> Iterator[None]:
+        """Keeps a model for this thread without holding the lock."""
+        with self.held(model):
+            self.attached.setdefault(model, []).append(threading.get_ident())
         try:
-            for name, function in hooks:
-                point = hook_point(model, name)
-                point.add_hook(partial(_call_checked, function))
-                handles.append((point, point.fwd_hooks[-1]))
-                if sees_all_edits(function):
-                    orders.append(_call_last(point, point.fwd_hooks[-1].hook))
             yield
         finally:
-            for point, handle in handles:
-                handle.hook.remove()
-                if handle in point.fwd_hooks:
-                    point.fwd_hooks.remove(handle)
-            for order in orders:
-                order.remove()
+            with self.lock:
+                self.attached[model].pop()
+                self.freed.notify_all()
 
 
-_SHARED = threading.RLock()
-"""Held by the thread that uses any model but its own. One lock for all of them, since a measure may run a teacher."""
+_sharing = _Sharing()
 _UNSHARED: "WeakSet[HookedTransformer]" = WeakSet()
+
+
+def _share_anew() -> None:
+    """In a process that was forked no other thread goes on, whatever it held."""
+    global _sharing
+    _sharing = _Sharing()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_share_anew)
 
 
 @contextmanager
@@ -63,14 +134,14 @@ def held(model: HookedTransformer) -> Iterator[None]:
     Two threads that compute with the same parameters at once may wait for each other for ever, inside torch: one holds
     the lock of a parameter's gradient and wants the interpreter's, the other holds that and wants the first.
     """
-    with nullcontext() if model in _UNSHARED else _SHARED:
+    with nullcontext() if model in _UNSHARED else _sharing.held(model):
         yield
 
 
 @contextmanager
 def all_held() -> Iterator[None]:
     """Keeps every model that threads share for this one, while what may contain some is copied or pickled."""
-    with _SHARED:
+    with _sharing.held():
         yield
 
 
@@ -126,7 +197,7 @@ def _call_last(point: HookPoint, handle: RemovableHandle) -> RemovableHandle:
 
 def _move_last(id: int, point: HookPoint, inputs: object) -> None:
     if id in point._forward_hooks:
-        point._forward_hooks.move_to_end(id)
+        point._forward_hooks[id] = point._forward_hooks.pop(id)
 
 
 def _call_checked(function: HookFunction, tensor: Tensor, hook: HookPoint) -> Tensor | None:

@@ -45,8 +45,7 @@ def checkpoint_of(training: "Training") -> tuple[dict[str, Tensor], dict[str, st
 def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
     """Puts a checkpoint of the same configuration back; raises unless everything fits."""
     state = json.loads(note.get("state", "{}"))
-    if state.get("config") != training.id:
-        raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {training.id}")
+    _require_run(state, training.id)
     parts = _by_part(tensors)
     _require_state(state, parts["curves"])
     load_parameters(training.model, parts["parameters"])
@@ -65,16 +64,23 @@ def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note
 
 
 def read_progress_so_far(
-    tensors: Mapping[str, Tensor], note: Mapping[str, str]
+    run: str, tensors: Mapping[str, Tensor], note: Mapping[str, str]
 ) -> tuple[dict[str, Tensor], pd.DataFrame, int, float]:
-    """What a checkpoint says of its run: weights, curves, how many epochs were trained, and in how many seconds."""
+    """What a checkpoint of the run with this id says: weights, curves, epochs trained, and in how many seconds."""
     state, parts = json.loads(note.get("state", "{}")), _by_part(tensors)
+    _require_run(state, run)
     _require_state(state, parts["curves"])
     index = pd.Index(state["recorded_at"], name="epoch", dtype="int64")
     names = sorted(parts["curves"], key=lambda name: Column.parse(name).order)
     columns = {name: parts["curves"][name].numpy() for name in names}
     curves = pd.DataFrame(columns, index=index, dtype="float64")
     return parts["parameters"], curves, state["epoch"], float(state["seconds"])
+
+
+def _require_run(state: Mapping[str, Any], run: str) -> None:
+    """Raises unless a checkpoint is one of the run with this id."""
+    if state.get("config") != run:
+        raise refuse("state", state.get("config"), f"a checkpoint of this configuration, {run}")
 
 
 def _require_state(state: Mapping[str, Any], curves: Mapping[str, Tensor]) -> None:

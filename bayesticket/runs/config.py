@@ -1,13 +1,12 @@
 """Everything that decides what a training run computes, as one specification."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Literal, Unpack, get_args
 
 import torch
-from torch import Tensor
 
-from bayesticket.errors import refuse, require_choice, require_integer, require_number
+from bayesticket.errors import refuse, require_choice, require_integer, require_number, require_several
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
@@ -157,9 +156,7 @@ def configure(base: TrainConfig | None = None, /, **options: Unpack[Options]) ->
 
 
 def _as_tuple(measures: object) -> tuple:
-    if isinstance(measures, str | Tensor) or not isinstance(measures, Iterable):
-        raise refuse("measures", measures, "a sequence of Measure objects")
-    return tuple(measures)
+    return tuple(require_several("measures", measures, "a sequence of Measure objects"))
 
 
 def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:

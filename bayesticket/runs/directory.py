@@ -82,7 +82,7 @@ class RunDirectory:
 
     def has_run(self) -> bool:
         """Whether the directory holds a run, complete or not."""
-        return self.header_path.exists()
+        return os.path.exists(self.header_path)  # False as well where nobody may look
 
     def header(self) -> Header:
         """What `run.json` says; raises where there is none, or where it is damaged."""
@@ -90,7 +90,7 @@ class RunDirectory:
 
     def _read_header(self) -> tuple[Header, dict[str, JSON]]:
         """What `run.json` says, and the fingerprints of the files that it names."""
-        if self.path.exists() and not self.has_run():
+        if os.path.exists(self.path) and not self.has_run():
             raise refuse("path", str(self.path), "the directory of a saved run, with a run.json")
         data = read_json(self.header_path)
         with reading(self.header_path):
@@ -233,7 +233,8 @@ class RunDirectory:
         self.checkpoint_path.unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Removes what `begin` has written: a run of which nothing else is kept."""
+        """Removes a run of which nothing is kept: what `begin` has written, and what `save` has begun to write."""
+        self.discard_results()
         self.header_path.unlink(missing_ok=True)
         self.tensors_path.unlink(missing_ok=True)
 

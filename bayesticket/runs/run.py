@@ -235,7 +235,7 @@ class Run:
             raise refuse_case("path", f"a run without a checkpoint in {directory}", "one that has been trained longer")
         else:
             with reading(directory.checkpoint_path):
-                weights, curves, epoch, seconds = read_progress_so_far(*checkpoint)
+                weights, curves, epoch, seconds = read_progress_so_far(header.id, *checkpoint)
         notice_other_versions(header)
         return cls(
             description=header.config,

@@ -134,6 +134,8 @@ class Session:
         directory = self.directory
         if directory is None:
             return "interrupted within an epoch, of which nothing is kept"
+        if directory.has_ended():
+            return f"interrupted after the last epoch: the run is complete in {directory}"
         if directory.checkpoint_path.exists():
             return f"interrupted within an epoch; the same call goes on from the last checkpoint in {directory}"
         directory.abandon()

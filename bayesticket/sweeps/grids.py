@@ -36,8 +36,8 @@ class Grid:
                 raise refuse_case(name, "an axis of the sweep and an option of the same name", "one of the two")
             if name != "task":
                 require_choice("option", name, known)
-        if isinstance(measures := common.get("measures"), Iterable):
-            common["measures"] = tuple(measures)  # it may be an iterator, which can be read once
+        if "measures" in common:  # it may be an iterator, which can be read once
+            common["measures"] = require_several("measures", common["measures"], "a sequence of Measure objects")
         arms: dict[tuple[Label, ...], TrainConfig] = {}
         for labels in itertools.product(*self.axes.values()):
             own = {axis: self.axes[axis][label] for axis, label in zip(self.axes, labels, strict=True)}

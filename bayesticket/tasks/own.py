@@ -79,7 +79,7 @@ def _tensor(field: str, given: object, accepted: str) -> Tensor:
     """A copy of the data as a tensor, so that the caller may change the original afterwards."""
     try:
         return given.detach().clone() if isinstance(given, Tensor) else torch.as_tensor(np.array(given))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:
         raise refuse(field, given, accepted) from error
 
 

@@ -7,14 +7,14 @@ By Young's inequality, for `0 < ηλ ≤ 1`,
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, require_integer, require_number
+from bayesticket.errors import refuse, require_integer, require_number, require_several
 
 # Largest value on [0, 1] of the quintic that Muon iterates, and the largest that five iterations reach.
 NEWTON_SCHULZ_PEAK = 1.2023686051632128
@@ -236,10 +236,8 @@ def _size(shape: Sequence[int]) -> int:
 def require_betas(betas: object) -> tuple[float, float]:
     """Two averaging factors as a tuple; raises unless both are numbers from 0 to below 1."""
     accepted = "two numbers, such as (0.9, 0.999)"
-    if isinstance(betas, str) or not isinstance(betas, Iterable) or getattr(betas, "ndim", 1) != 1:
-        raise refuse("betas", betas, accepted)
-    listed = tuple(betas)
-    if len(listed) != 2:
+    listed = require_several("betas", betas, accepted)
+    if len(listed) != 2 or getattr(betas, "ndim", 1) != 1:
         raise refuse("betas", betas, accepted)
     for place, beta in enumerate(listed):
         require_number(f"betas[{place}]", beta, least=0.0, below=1.0)

@@ -3,9 +3,11 @@
 import dataclasses
 import inspect
 import math
+import os
 import random
 import typing
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 import bayesticket as bt
 from bayesticket.analysis import Ticket, find_ticket
+from bayesticket.cli.main import main
 from bayesticket.errors import shown
 from bayesticket.paper.figure import Scale
 from bayesticket.specs import Spec
@@ -28,8 +31,8 @@ NASTY = [
     (1.0, 2.0, 3.0), [], [None], {}, {1: 2}, {"a": None}, set(), range(3), object, object(), len, lambda *given: None,
     torch.tensor(1.0), torch.tensor([]), torch.tensor([0.5, 0.5]), torch.tensor([math.nan]), torch.zeros(2, 3, 4, 5),
     torch.tensor([1]).as_strided((3, 2), (0, 0)), torch.ones(2, dtype=torch.bool), torch.ones(3, dtype=torch.float16),
-    torch.ones(2, 2, dtype=torch.complex64), TASK, SMALL, bt.KLPrior(), bt.Accuracy(), bt.AdamW(),
-    bt.Window(1.0, start=3),
+    torch.ones(2, 2, dtype=torch.complex64), torch.tensor([1]).as_strided((2**40,), (0,)), range(10**12), TASK, SMALL,
+    bt.KLPrior(), bt.Accuracy(), bt.AdamW(), bt.Window(1.0, start=3),
 ]  # fmt: skip
 nasty = st.sampled_from(NASTY)
 PUBLIC = [getattr(bt, name) for name in bt.__all__]
@@ -196,3 +199,43 @@ def test_functions(world, name, tmp_path, monkeypatch):
 def test_tasks_that_no_machine_could_enumerate(n):
     for task in (lambda: bt.SparseParity(n=n, k=3), lambda: bt.ModularAddition(p=n)):
         works_or_says_why(lambda task=task: bt.train(task(), model=SMALL, epochs=1))
+
+
+def typed_files(directory: Path) -> dict[str, Path]:
+    """Files that are no settings, by what is wrong with them."""
+    (directory / "deep.toml").write_text("epochs = " + "[" * 5000 + "]" * 5000)
+    (directory / "binary.toml").write_bytes(b"\xff\xfe\0")
+    os.mkfifo(directory / "pipe.toml")
+    names = {
+        "nested": "deep.toml",
+        "binary": "binary.toml",
+        "a pipe": "pipe.toml",
+        "a directory": ".",
+        "none": "none.toml",
+    }
+    return {what: directory / name for what, name in names.items()} | {"endless": Path("/dev/zero")}
+
+
+@pytest.mark.parametrize("what", ["nested", "binary", "a pipe", "a directory", "none", "endless"])
+@pytest.mark.parametrize("command", [("train", "--config"), ("sweep",)])
+def test_files_of_settings_at_the_command_line(tmp_path, capsys, command, what):
+    assert main([*command, str(typed_files(tmp_path)[what])]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--task", "ModularAddition(" + "-" * 5000 + "5)"),
+        ("--task", "(" * 3000),
+        ("--intervention", "KLPrior() + " * 3000 + "KLPrior()"),
+        ("--intervention", "\ud800"),
+        ("--intervention", "a\0b"),
+        ("--epochs", "1" * 5000),
+        ("--store", "~nobody/x"),
+    ],
+    ids=["nested", "open", "long", "surrogate", "zero", "digits", "home"],
+)
+def test_odd_texts_at_the_command_line(capsys, options):
+    assert main(["train", "--epochs", "1", *options]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

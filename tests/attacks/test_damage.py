@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from attacking import times
+from helpers import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -124,3 +125,18 @@ def test_a_flipped_bit_in_the_tensors_of_an_interrupted_run_is_refused(tmp_path,
         with pytest.raises(bt.BayesticketError) as caught:
             call()
         assert str(directory.tensors_path) in str(caught.value)
+
+
+def test_a_checkpoint_of_another_run_is_not_believed(tmp_path):
+    for seed in (0, 1):
+        training, directory = (
+            Training(TrainConfig(task=TASK, model=SMALL, seed=seed)),
+            RunDirectory(tmp_path / f"{seed}"),
+        )
+        training.take_epoch()
+        directory.begin(training.as_run("running").header(), {})
+        directory.write_checkpoint(*checkpoint_of(training))
+    shutil.copy(tmp_path / "1" / "checkpoint.safetensors", tmp_path / "0")
+    for call in (lambda: bt.Run.load(tmp_path / "0", partial=True), lambda: bt.resume(tmp_path / "0", progress=False)):
+        refused(call, "checkpoint.safetensors: state: got '", "accepted: a checkpoint of this configuration")
+    assert bt.Run.load(tmp_path / "1", partial=True).config.seed == 1

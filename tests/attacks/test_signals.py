@@ -135,3 +135,31 @@ def test_a_sweep_leaves_ctrl_c_to_the_programs_own_handler():
     finally:
         signal.signal(signal.SIGINT, before)
     assert received == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("name", ["write_atomically", "write_tensors"])
+def test_a_save_that_is_broken_off_leaves_a_run_that_the_same_call_trains(tmp_path, monkeypatch, name):
+    """Of a run that is too short for a checkpoint: before its curves, and between its curves and its weights."""
+    options = {"model": SMALL, "epochs": 20, "store": tmp_path / "run", "progress": False}
+
+    def broken_off(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"bayesticket.runs.directory.{name}", broken_off)
+    with pytest.raises(KeyboardInterrupt, match="nothing is kept"):
+        bt.train(TASK, **options)
+    monkeypatch.undo()
+    assert list((tmp_path / "run").iterdir()) == []
+    assert bt.train(TASK, **options).status == "finished"
+
+
+def test_a_run_that_is_saved_is_kept_whatever_is_broken_off_afterwards(tmp_path, monkeypatch):
+    options = {"model": SMALL, "epochs": 20, "store": tmp_path / "run", "progress": False}
+
+    def broken_off(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunDirectory, "remove_checkpoint", broken_off)
+    with pytest.raises(KeyboardInterrupt, match="the run is complete"):
+        bt.train(TASK, **options)
+    assert bt.Run.load(tmp_path / "run").status == "finished"

@@ -1,10 +1,15 @@
 """One model in several threads gives the numbers that it gives in one."""
 
+import multiprocessing
+import os
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
+import pytest
+from helpers import refused
 
 import bayesticket as bt
 from bayesticket.model import own_hooks
@@ -113,6 +118,66 @@ def test_jobs_are_copied_and_pickled_while_their_teacher_is_measured(tmp_path):
         for _ in range(100):
             restored = pickle.loads(pickle_job(job))
             assert not own_hooks(restored.config.intervention.parts[0].target)
+    finally:
+        ended.set()
+        measuring.join()
+
+
+def test_threads_that_are_waited_for_while_a_recipe_is_attached_use_other_models():
+    one, other, batch = model(1), model(2), TASK.split().test
+    alone = dict(bt.measure(other, batch, bt.Loss()))
+    with bt.KLPrior().attach(one, batch):
+        found = in_threads(lambda _: dict(bt.measure(other, batch, bt.Loss())), range(4), n=2)
+    assert found == [alone] * 4
+
+
+def test_a_thread_waits_for_a_model_until_the_recipe_of_another_is_detached():
+    shared, batch = model(1), TASK.split().test
+    alone, done = dict(bt.measure(shared, batch, bt.Loss())), threading.Event()
+
+    def measure(_):
+        found = dict(bt.measure(shared, batch, bt.Loss()))
+        assert done.is_set()
+        return found
+
+    with ThreadPoolExecutor(2) as threads:
+        with bt.FrozenAttention("adversarial").attach(shared, batch):
+            measuring = [threads.submit(measure, number) for number in range(2)]
+            bt.measure(shared, batch, bt.Loss())
+            time.sleep(0.2)
+            done.set()
+        assert [each.result(timeout=60) for each in measuring] == [alone] * 2
+
+
+def test_a_second_model_that_another_thread_keeps_is_refused_and_not_waited_for():
+    """Each might otherwise wait for what the other has."""
+    teacher, student, batch = model(1), model(2), TASK.split().test
+    measure = lambda: bt.measure(student, batch, bt.KLToTarget(target=teacher))  # noqa: E731
+    with bt.KLPrior().attach(teacher, batch), ThreadPoolExecutor(1) as threads:
+        refused(
+            lambda: threads.submit(measure).result(timeout=60), "model: got one to which another thread has attached"
+        )
+    measure()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="NOT TESTED: forked processes; there is no fork here")
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
+    shared, batch, ended = model(), TASK.split().test, threading.Event()
+
+    def measure():
+        while not ended.is_set():
+            bt.measure(shared, batch, bt.AttentionEntropy())
+
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    try:
+        for _ in range(4):
+            child = multiprocessing.get_context("fork").Process(target=own_hooks, args=(shared,))
+            child.start()
+            child.join(20)
+            hangs = child.exitcode is None
+            child.kill()
+            assert not hangs
     finally:
         ended.set()
         measuring.join()
