@@ -10,7 +10,7 @@ import pandas as pd
 from bayesticket.analysis import median_time
 from bayesticket.errors import refuse
 from bayesticket.figures import Cell, Notes, Section, Table, write_page
-from bayesticket.files import require_path
+from bayesticket.files import require_directory, require_path
 from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, arm_names, curves_of
 from bayesticket.paper.results import SHIPPED, Results, read_results
@@ -40,6 +40,8 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
 
     Without a directory it is about the results at the paper's scale that come with the library.
     """
+    page = require_path("out", out, "the path of the page to be written")
+    require_directory("out", page.parent)
     place = SHIPPED if directory is None else require_path("results", directory, "a directory with results")
     found = [name for name in NAMES if (place / f"{name}.json").is_file()]
     if not found:
@@ -58,7 +60,7 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
         sections.append(Section("Rules of several figures", [], Notes(general)))
     for figure, result, judged, of_figure in zip(figures, results, claims, rules, strict=True):
         sections += figure_sections(figure.title, figure, result, judged, of_figure)
-    return write_page(out, "What the paper's figures show when they are run again", [*sections, *_how(results)])
+    return write_page(page, "What the paper's figures show when they are run again", [*sections, *_how(results)])
 
 
 def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> list[str]:

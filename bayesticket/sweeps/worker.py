@@ -1,5 +1,6 @@
 """One training run as a job for any executor: what happens in the process that trains it."""
 
+import errno
 import pickle
 import time
 import traceback
@@ -157,6 +158,6 @@ def _failed(error: BaseException, notes: list[str] | None = None) -> Outcome:
 def _is_damaged(store: Path, error: Unreadable) -> bool:
     """Whether the error comes from a damaged file of this run: not from the system's failure to read, or elsewhere."""
     cause = error.__cause__
-    by_system = isinstance(cause, OSError) and cause.errno is not None and not isinstance(cause, FileNotFoundError)
+    by_system = isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT, errno.ELOOP)
     out_of_memory = isinstance(cause, MemoryError | torch.OutOfMemoryError)
     return str(store) in str(error) and not by_system and not out_of_memory

@@ -237,3 +237,10 @@ def test_a_page_of_runs_in_a_store_says_where_they_are(tmp_path):
     results = Results(stored, headers_at("fig1", Scale()))
     page = write_figure_page(find_figure("fig1"), results, tmp_path / "page.html")
     assert "Each is in /store, in a directory of this name, with its weights." in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("out", ["~no user of this name/x.html", "a\0b", "x" * 300 + ".html", ""])
+def test_where_a_report_cannot_be_written_is_said_before_anything_is_read(out, monkeypatch):
+    monkeypatch.setattr(report, "read_results", lambda *given: pytest.fail("results were read"))
+    with pytest.raises(bt.BayesticketError, match=r"^out: got "):
+        report.write_report(out=out)

@@ -391,3 +391,14 @@ def test_a_job_with_a_teacher_is_described_alike_after_pickling(store, alive_fil
     assert train_pickled(pickle.dumps(job), alive_file).kind == "complete"
     assert_as_uninterrupted(job)
     assert train_config(job.config, store=job.store).epoch == 20
+
+
+def test_a_link_to_itself_is_damage_like_any_other(store, alive_file):
+    job = small_job(store, epochs=20)
+    assert train_job(job, alive_file).kind == "complete"
+    weights = job.store / "weights.safetensors"
+    weights.unlink()
+    weights.symlink_to(weights)
+    outcome = train_job(job, alive_file)
+    assert (outcome.kind, len(outcome.notes)) == ("complete", 1)
+    assert "set aside" in outcome.notes[0]
