@@ -14,8 +14,9 @@ from bayesticket.analysis.times import (
     kaplan_meier_medians,
     median_time,
     require_positive,
+    require_times,
 )
-from bayesticket.errors import refuse, require_integer, require_number
+from bayesticket.errors import refuse, require_flag, require_integer, require_number, require_several
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ def compare_times(
     >>> compare_times(arm, arm).ratio
     Estimate(value=1.0, low=1.0, high=1.0)
     """
+    require_times("times", times)
+    require_times("other", other)
+    names = tuple(require_several("names", names, "two names"))
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise refuse("names", names, "two names")
+    require_flag("paired", paired)
     positive = bool((times.epochs > 0).all() and (other.epochs > 0).all())
     return Comparison(
         names=names,

@@ -175,6 +175,8 @@ class _Recorded:
     """The recorded curves of a run, and the part of it in which plateau and resurgence are looked for."""
 
     def __init__(self, curves: pd.DataFrame, memorising: float, grokking: float, window: int, curve: str):
+        if not isinstance(curves, pd.DataFrame):
+            raise refuse("curves", curves, "a DataFrame of curves, such as run.curves")
         require_threshold("memorising", memorising, "train_accuracy", above=0.0)
         require_threshold("grokking", grokking, curve, above=0.0)
         require_integer("window", window, least=1)

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bayesticket.analysis.likelihood import EXPONENT, FLOOR, HEIGHT, LOG_SIGMA, RATE, Likelihood
-from bayesticket.analysis.times import Estimate, Times, require_positive
-from bayesticket.errors import refuse, refuse_case, require_number
+from bayesticket.analysis.times import Estimate, Times, require_positive, require_times
+from bayesticket.errors import refuse, refuse_case, require_flag, require_number, require_several
 
 NEVER = 1e6
 """An unaided time this many times as long as the shortest time is called infinite."""
@@ -134,9 +134,12 @@ def _fit(
     confidence: float,
 ) -> PowerLaw:
     require_number("confidence", confidence, above=0, below=1)
+    require_flag("floor", floor)
+    times_by_strength = require_several("times_by_strength", times_by_strength, "Times at each strength")
     if len(strengths) != len(times_by_strength):
         raise refuse("times_by_strength", len(times_by_strength), f"times at each of the {len(strengths)} strengths")
     for times in times_by_strength:
+        require_times("times_by_strength", times)
         require_positive("times_by_strength", times)
     s = np.repeat(strengths, [len(times) for times in times_by_strength])
     t = np.concatenate([times.epochs for times in times_by_strength])
@@ -182,6 +185,7 @@ def _in_epochs(time: float) -> str:
 
 
 def _floats(field: str, given: Sequence[float] | np.ndarray) -> np.ndarray:
-    for number in given if len(given) else [None]:
+    given = require_several(field, given, "numbers")
+    for number in given or [None]:
         require_number(field, float(number) if isinstance(number, np.number) else number)
     return np.asarray(given, dtype=float)

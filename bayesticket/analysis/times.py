@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from bayesticket.errors import refuse, require_number
+from bayesticket.errors import refuse, require_number, require_several
 
 HALF = 0.5 + 1e-9
 """One half with room for rounding: a product of fractions that equals 1/2 may be computed as slightly more."""
@@ -69,6 +69,8 @@ class Times:
     @classmethod
     def of(cls, reached: Sequence[int | None], trained: Sequence[int]) -> "Times":
         """From `run.grok_epoch()` of each run, None where it did not grok, and `run.epoch`, the last epoch trained."""
+        reached = require_several("reached", reached, "an epoch of each run, or None")
+        trained = require_several("trained", trained, "the last epoch of each run")
         if len(reached) != len(trained):
             raise refuse("trained", trained, f"the last epoch of each of the {len(reached)} runs")
         for epoch, last in zip(reached, trained, strict=True):
@@ -111,6 +113,7 @@ def median_time(times: Times, confidence: float = 0.95) -> Estimate:
     >>> print(median_time(Times.of([None] * 5, trained=[10_000] * 5)))
     not reached [10,000, open]
     """
+    require_times("times", times)
     require_number("confidence", confidence, above=0, below=1)
     from scipy.stats import CensoredData, ecdf
 
@@ -157,6 +160,12 @@ def _first_border(borders: np.ndarray, holds: np.ndarray) -> float | None:
 def finite_or_none(number: float) -> float | None:
     """The number, or None for an infinity."""
     return float(number) if math.isfinite(number) else None
+
+
+def require_times(field: str, given: object) -> None:
+    """Raises unless given the grokking times of an arm."""
+    if not isinstance(given, Times):
+        raise refuse(field, given, 'Times, such as runs.times("kl")')
 
 
 def require_positive(field: str, times: Times) -> None:

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bayesticket as bt
+from bayesticket import analysis
 from bayesticket.analysis import Ticket, find_ticket
 from bayesticket.cli.main import main
 from bayesticket.errors import shown
@@ -118,6 +119,8 @@ def world(tmp_path_factory) -> SimpleNamespace:
     return SimpleNamespace(run=run, runs=runs, seen=seen, at_work=at_work, ticket=ticket, saved=saved)
 
 
+TIMES = analysis.Times.of([3, 4, 5], trained=[9, 9, 9])
+LAW = {"strengths": [0.1, 1.0], "times_by_strength": [TIMES, TIMES]}
 SWEPT = {"task": TASK, "interventions": {"none": None}, "seeds": [0], "store": "swept"}
 FUNCTIONS: dict[str, typing.Callable[[SimpleNamespace], tuple[typing.Callable, dict]]] = {
     "train": lambda world: (bt.train, {"task": TASK, **FAST}),
@@ -150,6 +153,14 @@ FUNCTIONS: dict[str, typing.Callable[[SimpleNamespace], tuple[typing.Callable, d
     "Runs.times": lambda world: (world.runs.times, {"arm": "kl"}),
     "Runs.compare": lambda world: (world.runs.compare, {"arm": "kl", "other": "none"}),
     "Runs.plot": lambda world: (world.runs.plot, {}),
+    "RunDirectory": lambda world: (bt.RunDirectory, {"path": "saved"}),
+    "Recipe.attach": lambda world: (bt.KLPrior().attach, world.seen),
+    "Times.of": lambda world: (analysis.Times.of, {"reached": [3, None, 5], "trained": [9, 9, 9]}),
+    "median_time": lambda world: (analysis.median_time, {"times": TIMES}),
+    "compare_times": lambda world: (analysis.compare_times, {"times": TIMES, "other": TIMES}),
+    "power_law": lambda world: (analysis.power_law, LAW | {"floor": False}),
+    "added_rates": lambda world: (analysis.added_rates, LAW | {"floor": False}),
+    "find_phases": lambda world: (analysis.find_phases, {"curves": world.run.curves}),
     "Task.split": lambda world: (TASK.split, {}),
     "Task.examples": lambda world: (TASK.examples, {}),
     "Examples": lambda world: (bt.Examples, EXAMPLES),
