@@ -66,6 +66,8 @@ EQUIVALENT = [
     ("analysis/likelihood", "(-60.0, 60.0)", "(-60.0, 61.0)", "e^60 epochs are out of reach"),
     ("analysis/power_law", "NEVER = 1000000.0", "NEVER = 1000001.0", "any number as large as that"),
     ("analysis/ticket_controls", "whole, 1.0), 1.0)", "whole, 0.0), 1.0)", "of zeros the last 1.0 is taken"),
+    ("analysis/ticket_controls", "whole, 1.0), 1.0)", "whole, 2.0), 1.0)", "of zeros the last 1.0 is taken"),
+    ("analysis/likelihood", "self.x, 0.0)", "self.x, 1.0)", "these are not looked at"),
     ("analysis/tickets", "dynamic_ncols=True", "dynamic_ncols=False", "how a progress bar is drawn"),
     ("analysis/times", "abs(number) >= 100", "abs(number) > 100", "both forms write 100 alike"),
 ]

@@ -508,6 +508,8 @@ def test_what_cannot_be_found_is_refused(run):
     refused(lambda: find_ticket(run, matrices=[]), "matrices: got []; accepted: names of matrices")
     refused(lambda: find_ticket(run, matrices="W_Q"), "matrices: got 'W_Q'; accepted: names of matrices")
     refused(lambda: magnitude_masks({}, 0.5), "weights: got {}; accepted: at least one")
+    refused(lambda: magnitude_masks(run.weights, 1.5), "sparsity: got 1.5; accepted: ")
+    refused(lambda: weights_after("run", 3), "run: got 'run'; accepted: ")
     broken = replace(run, weights=run.weights | {"embed.W_E": torch.full((9, 8), math.nan)})
     refused(lambda: find_ticket(broken), "weights['embed.W_E']: got nan; accepted: finite")
     for call in (lambda: find_ticket(run, scope="layer"), lambda: magnitude_masks(run.weights, 0.5, scope="layer")):
