@@ -8,6 +8,8 @@ from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.optim import Optimizer, as_optimizer
 from bayesticket.specs import Spec, field_names, is_library_class
 
+_NESTED_TOO_DEEPLY = (RecursionError, MemoryError)
+
 
 def parse_spec(text: str, field: str = "specification", kind: type[Spec] = Spec) -> Spec:
     """Reads what a specification of some kind prints as: names of this library, literals, `+` between interventions.
@@ -17,12 +19,7 @@ def parse_spec(text: str, field: str = "specification", kind: type[Spec] = Spec)
     """
     try:
         value = _build(ast.parse(text.strip(), mode="eval").body, text, field, kind)
-    except (
-        SyntaxError,
-        UnicodeError,
-        RecursionError,
-        MemoryError,
-    ) as error:  # nested deeply
+    except (SyntaxError, UnicodeError, *_NESTED_TOO_DEEPLY) as error:
         raise refuse(field, text, f"an expression such as {', '.join(kind_names(kind)[:3])}(…)") from error
     if not isinstance(value, kind):
         raise refuse_name(field, text, kind_names(kind))

@@ -75,7 +75,8 @@ class TrainConfig(Spec):
     def __post_init__(self):
         object.__setattr__(self, "intervention", as_recipe(self.intervention))
         object.__setattr__(self, "optimizer", as_optimizer(self.optimizer))
-        object.__setattr__(self, "measures", _as_tuple(self.measures))
+        measures = require_several("measures", self.measures, "a sequence of Measure objects")
+        object.__setattr__(self, "measures", tuple(measures))
         self._check_kinds()
         self._check_numbers()
 
@@ -155,10 +156,6 @@ def configure(base: TrainConfig | None = None, /, **options: Unpack[Options]) ->
     return configure_from(base, options)
 
 
-def _as_tuple(measures: object) -> tuple:
-    return tuple(require_several("measures", measures, "a sequence of Measure objects"))
-
-
 def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> TrainConfig:
     """`configure` for options whose names and types no type checker has seen."""
     base = base or TrainConfig()
@@ -171,7 +168,5 @@ def configure_from(base: TrainConfig | None, options: Mapping[str, object]) -> T
     given = {name: value for name, value in options.items() if name in fields and name not in unset}
     if "intervention" in given:
         given["intervention"] = as_recipe(given["intervention"])
-    if "measures" in given:
-        given["measures"] = _as_tuple(given["measures"])
     optimizer = as_optimizer(given.pop("optimizer", base.optimizer), **own)
     return replace(base, optimizer=optimizer, **given)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -61,12 +62,18 @@ def test_what_is_damaged_can_still_be_looked_at(saved, tmp_path):
     pd.testing.assert_frame_equal(looked_at.curves, run.curves)
 
 
-@pytest.mark.parametrize("seed", range(times(12)))
-def test_a_flipped_bit_in_a_checkpoint_is_refused(tmp_path, seed):
-    training, directory = Training(CONFIG), RunDirectory(tmp_path / "run")
+def interrupted(path: Path, config: TrainConfig) -> RunDirectory:
+    """The directory of a run that was killed after a checkpoint at its first epoch."""
+    training, directory = Training(config), RunDirectory(path)
     training.take_epoch()
     directory.begin(training.as_run("running").header(), training.tensors)
     directory.write_checkpoint(*checkpoint_of(training))
+    return directory
+
+
+@pytest.mark.parametrize("seed", range(times(12)))
+def test_a_flipped_bit_in_a_checkpoint_is_refused(tmp_path, seed):
+    directory = interrupted(tmp_path / "run", CONFIG)
     flip(directory.checkpoint_path, random.Random(seed))
     with pytest.raises(bt.BayesticketError) as caught:
         bt.resume(directory.path, progress=False)
@@ -116,10 +123,7 @@ def test_another_number_in_run_json_is_noticed(saved, tmp_path_factory, data):
 
 @pytest.mark.parametrize("seed", range(times(12)))
 def test_a_flipped_bit_in_the_tensors_of_an_interrupted_run_is_refused(tmp_path, seed):
-    training, directory = Training(CONFIG), RunDirectory(tmp_path / "run")
-    training.take_epoch()
-    directory.begin(training.as_run("running").header(), training.tensors)
-    directory.write_checkpoint(*checkpoint_of(training))
+    directory = interrupted(tmp_path / "run", CONFIG)
     flip(directory.tensors_path, random.Random(seed))
     for call in (lambda: bt.resume(directory.path, progress=False), lambda: bt.Run.load(directory.path, partial=True)):
         with pytest.raises(bt.BayesticketError) as caught:
@@ -129,13 +133,7 @@ def test_a_flipped_bit_in_the_tensors_of_an_interrupted_run_is_refused(tmp_path,
 
 def test_a_checkpoint_of_another_run_is_not_believed(tmp_path):
     for seed in (0, 1):
-        training, directory = (
-            Training(TrainConfig(task=TASK, model=SMALL, seed=seed)),
-            RunDirectory(tmp_path / f"{seed}"),
-        )
-        training.take_epoch()
-        directory.begin(training.as_run("running").header(), {})
-        directory.write_checkpoint(*checkpoint_of(training))
+        interrupted(tmp_path / f"{seed}", TrainConfig(task=TASK, model=SMALL, seed=seed))
     shutil.copy(tmp_path / "1" / "checkpoint.safetensors", tmp_path / "0")
     for call in (lambda: bt.Run.load(tmp_path / "0", partial=True), lambda: bt.resume(tmp_path / "0", progress=False)):
         refused(call, "checkpoint.safetensors: state: got '", "accepted: a checkpoint of this configuration")
