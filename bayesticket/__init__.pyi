@@ -88,13 +88,17 @@ from .optim import Optimizer as Optimizer
 from .optim import StableMax as StableMax
 from .optim import as_optimizer as as_optimizer
 from .paper.reproduce import reproduce as reproduce
+from .runs import At as At
 from .runs import Busy as Busy
+from .runs import Every as Every
 from .runs import Interrupted as Interrupted
+from .runs import LogSpaced as LogSpaced
 from .runs import NonFiniteLoss as NonFiniteLoss
 from .runs import NotSaved as NotSaved
 from .runs import Reaches as Reaches
 from .runs import Run as Run
 from .runs import RunDirectory as RunDirectory
+from .runs import SnapshotPlan as SnapshotPlan
 from .runs import Stalls as Stalls
 from .runs import StopRule as StopRule
 from .runs import StopTraining as StopTraining

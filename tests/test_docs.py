@@ -36,6 +36,14 @@ def test_every_snippet_about_extending_runs(tmp_path, monkeypatch):
     assert bt.specs.describe(names["Halving"](), {}) == {"type": "Halving@2"}
 
 
+def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_all(ROOT / "docs" / "runs.md", {"__name__": "runs"})
+    assert names["curves"].index.tolist() == list(names["run"].snapshots)
+    assert len(names["of_three"]) == 3
+    assert (tmp_path / "run" / "snapshots" / "00000200.safetensors").exists()
+
+
 def test_every_snippet_about_sweeps_runs_except_those_on_a_cluster(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = [each for each in snippets(ROOT / "docs" / "sweeps.md") if "Client" not in each]

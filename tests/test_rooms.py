@@ -19,6 +19,8 @@ LATE = {
     # Methods of runs that open a room above theirs, whose libraries (plotly, scipy) are heavy.
     ("runs/run.py", "analysis"),
     ("runs/run.py", "figures"),
+    # A run that is over is set up again to be measured, and training gives a run.
+    ("runs/run.py", "runs"),
     ("sweeps/dataset.py", "analysis"),
     ("sweeps/dataset.py", "figures"),
     # A target may be the path of a saved run, and a run is made of interventions.

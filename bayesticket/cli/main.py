@@ -84,6 +84,7 @@ def train(arguments: Sequence[str]) -> None:
         options.config,
         store=options.store,
         checkpoint_every=options.checkpoint_every,
+        snapshots=options.snapshots,
         threads=options.threads,
         config_file=options.config_file,
     )

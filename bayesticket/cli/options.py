@@ -13,7 +13,7 @@ from bayesticket.cli.arguments import Parameter, parameters_of_fields, split_arg
 from bayesticket.cli.values import typed_value
 from bayesticket.errors import BayesticketError, one_line, refuse, require_choice, require_integer
 from bayesticket.files import read_text, require_path
-from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig, configure_from
+from bayesticket.runs import CHECKPOINT_EVERY, SnapshotPlan, TrainConfig, configure_from
 from bayesticket.schedules import Schedule
 
 
@@ -44,6 +44,8 @@ class Running:
     """Directory for checkpoints and the finished run. One that holds this very run is continued."""
     checkpoint_every: int = CHECKPOINT_EVERY
     """Epochs between checkpoints."""
+    snapshots: SnapshotPlan | None = None
+    """Which weights on the way to keep in the store, as "Every(100)", "LogSpaced(60)" or "At((0, 500))"."""
     threads: int = 1
     """torch threads; more than one pays only on a machine that does nothing else."""
 
@@ -55,6 +57,7 @@ class TrainOptions:
     config: TrainConfig
     store: Path | None = None
     checkpoint_every: int = CHECKPOINT_EVERY
+    snapshots: SnapshotPlan | None = None
     threads: int = 1
     config_file: str | None = None
     """The text of the TOML file that options were read from."""
@@ -87,7 +90,7 @@ def read_train_options(arguments: Sequence[str]) -> TrainOptions:
     return TrainOptions(config=configure_from(None, options), config_file=text, **how)
 
 
-_RUNNING = ("store", "checkpoint_every", "threads")
+_RUNNING = ("store", "checkpoint_every", "snapshots", "threads")
 
 
 def merged(

@@ -13,7 +13,7 @@ from bayesticket.cli.values import typed_value
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.figures import Section, Table, write_page
 from bayesticket.files import require_path
-from bayesticket.runs import CHECKPOINT_EVERY, TrainConfig
+from bayesticket.runs import CHECKPOINT_EVERY, SnapshotPlan, TrainConfig
 from bayesticket.sweeps import Grid, Runs, grid, name_of
 from bayesticket.sweeps import sweep as train_sweep
 
@@ -53,6 +53,8 @@ class Running:
     """Processes to train in, one thread each; as many as there are cores by default."""
     checkpoint_every: int = CHECKPOINT_EVERY
     """Epochs between checkpoints."""
+    snapshots: SnapshotPlan | None = None
+    """Which weights on the way to keep of each run, as "Every(100)", "LogSpaced(60)" or "At((0, 500))"."""
 
 
 FILE = Parameter("file", Path, "The TOML file.", positional=True)
@@ -84,6 +86,7 @@ def sweep(arguments: Sequence[str]) -> None:
         store=how.store,
         workers=how.workers,
         checkpoint_every=how.checkpoint_every,
+        snapshots=how.snapshots,
         progress=True,
         **common,
     )
@@ -123,7 +126,7 @@ def _seeds(given: object) -> Sequence[int]:
     return range(given)
 
 
-_RUNNING = ("store", "out", "workers", "checkpoint_every")
+_RUNNING = ("store", "out", "workers", "checkpoint_every", "snapshots")
 
 
 def _read_grid(given: object, parameters: Sequence[Parameter]) -> Grid:

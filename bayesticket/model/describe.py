@@ -1,7 +1,7 @@
 """Descriptions of models, from which, with the weights, the models are built again."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 
 import torch
@@ -97,7 +97,7 @@ def rebuild_model(
 describe_as("HookedTransformer", HookedTransformer, describe_model, rebuild_model)
 
 
-def load_parameters(model: nn.Module, weights: dict[str, Tensor]) -> None:
+def load_parameters(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Copies weights into a model's parameters; raises unless names and shapes agree."""
     parameters = dict(model.named_parameters())
     if difference := sorted(set(parameters) ^ set(weights)):

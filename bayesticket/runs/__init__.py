@@ -15,6 +15,7 @@ from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction
 from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
 from bayesticket.runs.session import NotSaved
+from bayesticket.runs.snapshots import At, Every, LogSpaced, Snapshot, SnapshotPlan, Snapshots, as_plan, missing_epochs
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
 from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
 from bayesticket.runs.versions import differences_of, in_words, notice_other_versions
@@ -23,10 +24,13 @@ __all__ = [
     "CHECKPOINT_EVERY",
     "COMPLETE",
     "MEMORISED",
+    "At",
     "Busy",
     "Ended",
+    "Every",
     "Header",
     "Interrupted",
+    "LogSpaced",
     "NonFiniteLoss",
     "NotSaved",
     "Options",
@@ -35,6 +39,9 @@ __all__ = [
     "Run",
     "RunDirectory",
     "SharedOptions",
+    "Snapshot",
+    "SnapshotPlan",
+    "Snapshots",
     "Stalls",
     "Status",
     "StopFunction",
@@ -42,6 +49,7 @@ __all__ = [
     "StopTraining",
     "TrainConfig",
     "Training",
+    "as_plan",
     "configure",
     "configure_from",
     "describe_config",
@@ -52,6 +60,7 @@ __all__ = [
     "first_epoch",
     "in_words",
     "keep_freed_memory",
+    "missing_epochs",
     "notice_other_versions",
     "option_names",
     "refuse_unrecorded",

@@ -6,14 +6,16 @@
 | `tensors.safetensors` | tensors that the configuration refers to | where there are any |
 | `checkpoint.safetensors` | all that is needed to continue to the bit | while the run is not complete |
 | `curves.parquet`, `weights.safetensors` | what was recorded, and the trained weights | when it has ended or stopped |
+| `snapshots/` | weights on the way, a file an epoch | where snapshots were asked for |
 
 Beside the directory there may be two hidden files: a lock, held while the run is trained, and a progress file.
 
-`run.json` holds the sizes and SHA-256 of the other files, and its own; a checkpoint holds its own. What does not agree
-with it was damaged, or belongs to another run, and is not read.
+`run.json` holds the sizes and SHA-256 of the other files, and its own; checkpoints and snapshots hold theirs. What does
+not agree with it was damaged, or belongs to another run, and is not read.
 """
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -44,8 +46,7 @@ from bayesticket.files import (
     write_tensors,
 )
 from bayesticket.runs.config import TrainConfig
-from bayesticket.runs.epochs import require_epochs
-from bayesticket.runs.header import COMPLETE, Header, Status, require_format
+from bayesticket.runs.header import COMPLETE, Header, Status, require_format, require_records
 from bayesticket.specs import JSON, describe, description_id, field_names
 
 MOST_RECORDS = 10_000_000
@@ -68,7 +69,7 @@ class RunDirectory:
         """Whether files are read that are not those that were written."""
         self.header_path, self.checkpoint_path = self.path / "run.json", self.path / "checkpoint.safetensors"
         self.curves_path, self.weights_path = self.path / "curves.parquet", self.path / "weights.safetensors"
-        self.tensors_path = self.path / "tensors.safetensors"
+        self.tensors_path, self.snapshots_path = self.path / "tensors.safetensors", self.path / "snapshots"
         self.lock_path = self.path.with_name(f".{self.path.name}.lock")
         self.progress_path = self.path.with_name(f".{self.path.name}.progress")
         self._lock = FileLock(self.lock_path, timeout=0)
@@ -235,6 +236,7 @@ class RunDirectory:
     def abandon(self) -> None:
         """Removes a run of which nothing is kept: what `begin` has written, and what `save` has begun to write."""
         self.discard_results()
+        shutil.rmtree(self.snapshots_path, ignore_errors=True)
         self.header_path.unlink(missing_ok=True)
         self.tensors_path.unlink(missing_ok=True)
 
@@ -312,17 +314,6 @@ class RunDirectory:
                 raise refuse("columns", list(curves), "the curves of a run, with both accuracies")
             require_records(header, curves)
             return curves
-
-
-def require_records(header: Header, curves: pd.DataFrame) -> None:
-    """Raises unless curves have the records of a run, in order, and in each of them both accuracies."""
-    require_epochs("epochs", curves.index.to_list(), last=header.epoch)
-    if header.is_complete and curves.index[-1] != header.epoch:
-        raise refuse("epochs", curves.index[-1].item(), f"a last record at epoch {header.epoch:,}")
-    if len(curves):
-        accuracies = curves[["train_accuracy", "test_accuracy"]]
-        if not ((accuracies >= 0) & (accuracies <= 1)).to_numpy().all():
-            raise refuse_case("columns", "an accuracy that is not between 0 and 1", "the curves of a run")
 
 
 def _needs_tensors(data: JSON) -> bool:

@@ -6,8 +6,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal, cast, get_args
 
+import pandas as pd
+
 from bayesticket.errors import refuse, refuse_case, require_choice, shown
 from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.epochs import require_epochs
 from bayesticket.specs import JSON, description_id
 
 FORMAT = 2
@@ -135,6 +138,17 @@ def require_versions(made_with: Mapping[str, object]) -> None:
     threads = made_with.get("threads", "1")
     if not str(threads).isdecimal():
         raise refuse("made_with['threads']", threads, "a number of threads")
+
+
+def require_records(header: Header, curves: pd.DataFrame) -> None:
+    """Raises unless curves have the records of a run, in order, and in each of them both accuracies."""
+    require_epochs("epochs", curves.index.to_list(), last=header.epoch)
+    if header.is_complete and curves.index[-1] != header.epoch:
+        raise refuse("epochs", curves.index[-1].item(), f"a last record at epoch {header.epoch:,}")
+    if len(curves):
+        accuracies = curves[["train_accuracy", "test_accuracy"]]
+        if not ((accuracies >= 0) & (accuracies <= 1)).to_numpy().all():
+            raise refuse_case("columns", "an accuracy that is not between 0 and 1", "the curves of a run")
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {

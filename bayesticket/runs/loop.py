@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +14,7 @@ from bayesticket.errors import BayesticketError
 from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import (
     DEFAULT_MEASURES,
+    Measure,
     Observer,
     OptimizerStep,
     additional,
@@ -21,7 +22,7 @@ from bayesticket.measures import (
     run_forward,
     suited_to,
 )
-from bayesticket.model import TokenRows, choose_forward, mounted, not_shared
+from bayesticket.model import TokenRows, choose_forward, load_parameters, mounted, not_shared
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.header import Part, Status
@@ -29,6 +30,7 @@ from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse
 from bayesticket.runs.run import Run, describe_config
+from bayesticket.runs.snapshots import Snapshot, SnapshotPlan, Snapshots, plan_as_text
 from bayesticket.runs.stopping import require_recorded
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
@@ -60,11 +62,21 @@ class _Half:
 class Training:
     """The state of a training run between two epochs."""
 
-    def __init__(self, config: TrainConfig, config_file: str | None = None):
+    def __init__(
+        self,
+        config: TrainConfig,
+        config_file: str | None = None,
+        plan: SnapshotPlan | None = None,
+        *,
+        measures: Sequence[Measure] | None = None,
+    ):
+        """With `measures`, these alone are observed, in place of the default and the configuration's."""
         keep_freed_memory()
-        self.config, self.config_file = config, config_file
+        self.config, self.config_file, self.plan = config, config_file, plan
         self.description, self.tensors = describe_config(config)  # raises where a part cannot be stored
         self.id = description_id(self.description)
+        self.snapshots = Snapshots(self.id)
+        """In memory, unless `train` has put those of a directory in their place."""
         self.device = resolve_device(config.device)
         split = config.split()
         train, test = split.train.to(self.device), split.test.to(self.device)
@@ -73,8 +85,10 @@ class Training:
         self.first_draw = train
         """The training half with the distractors that it was drawn with, which `redraw` replaces."""
         self.model = not_shared(build_model(config, self.device))
-        default = suited_to(self.model, train, DEFAULT_MEASURES)
-        self.measures = (*default, *additional(default, config.measures))
+        if measures is None:
+            default = suited_to(self.model, train, DEFAULT_MEASURES)
+            measures = (*default, *additional(default, config.measures))
+        self.measures = tuple(measures)
         self.train = self._train_half(train, len(test))
         self.test = self._test_half(test)
         require_recorded(config.stop_when, [*self.train.observer.columns, *self.test.observer.columns])
@@ -203,10 +217,7 @@ class Training:
 
     def record(self) -> None:
         """Records the current state, in a forward pass of its own."""
-        self._set_epoch()
-        self.train.live.select(None)
-        train = self._observe(self.train)  # first: where both losses are undefined, it is training that has failed
-        self._keep(self._observe(self.test) | train)
+        self._keep(self.observed())
 
     def _observe(self, half: _Half) -> dict[str, float]:
         """Runs the model on one half, and measures it."""
@@ -232,6 +243,30 @@ class Training:
     def _keep(self, values: Mapping[str, float]) -> None:
         self.train.live.require_no_hidden_state()
         self.records.add({"epoch": self.epoch, **values})
+
+    def observed(self) -> dict[str, float]:
+        """What a record of the current state says."""
+        self._set_epoch()
+        self.train.live.select(None)
+        train = self._observe(self.train)  # first: where both losses are undefined, it is training that has failed
+        return self._observe(self.test) | train
+
+    # Snapshots
+
+    def snapshot(self) -> Snapshot:
+        """What the run is now."""
+        weights = {name: parameter.cpu() for name, parameter in self.copy_parameters().items()}
+        return Snapshot(self.epoch, weights, self.train.live.state(), self.train.live.context.step)
+
+    def return_to(self, snapshot: Snapshot, *, is_end: bool) -> None:
+        """Makes the run again what it was, as far as measures see it: optimiser and records stay as they are."""
+        assert snapshot.state is not None
+        assert snapshot.step is not None
+        load_parameters(self.model, snapshot.weights)
+        self.train.live.restore_state(snapshot.state)
+        self.train.live.context.step, self.epoch, self.last_step = snapshot.step, snapshot.epoch, None
+        if self.config.task.redraw_each_epoch:  # records are of what the next step sees, the last one of the last step
+            self.redraw(self.epoch - 1 if is_end else self.epoch)
 
     # Data
 
@@ -260,6 +295,8 @@ class Training:
     def as_run(self, status: Status, *, cut_short: bool = False) -> Run:
         """The run so far."""
         note = {} if self.config_file is None else {"config_file": self.config_file}
+        if self.plan is not None:
+            note["snapshots"] = plan_as_text(self.plan)
         return Run(
             description=self.description,
             tensors=self.tensors,
@@ -275,6 +312,7 @@ class Training:
             recorded=tuple(map(repr, self.measures)),
             cut_short=cut_short,
             earlier=self.earlier,
+            snapshots=self.snapshots,
         )
 
 

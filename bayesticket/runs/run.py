@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,14 +12,24 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 from torch import Tensor
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name, require_flag
+from bayesticket.errors import (
+    BayesticketError,
+    refuse,
+    refuse_case,
+    refuse_name,
+    require_flag,
+    require_integer,
+    require_several,
+)
 from bayesticket.files import reading, require_path
+from bayesticket.measures import Measure
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import Header, Part, Status
+from bayesticket.runs.snapshots import Snapshot, Snapshots, nearest, no_snapshot
 from bayesticket.runs.versions import different_versions, notice_other_versions, parse_classes, versions
 from bayesticket.specs import JSON, describe, description_id, restore
 
@@ -62,6 +72,8 @@ class Run:
     """The parts before the last one that were trained with other versions."""
     source: Path | None = None
     """The directory that it was loaded from, if any; errors about its content name its files."""
+    snapshots: Mapping[int, Snapshot] = field(default_factory=dict, repr=False)
+    """What the run was on its way, by epoch, where snapshots were asked for."""
 
     @cached_property
     def id(self) -> str:
@@ -80,7 +92,43 @@ class Run:
 
         It is without the hooks of the intervention, and without those that a model given to `train` had of its own.
         """
-        dtype = next(iter(self.weights.values())).dtype
+        return self._model_with(self.weights)
+
+    def at(self, epoch: int, *, nearest: bool = False) -> HookedTransformer:
+        """The model as it was after so many epochs: at the end, or where there is a snapshot, or at the `nearest`."""
+        return self._model_with(self._snapshot(self.nearest_epoch(epoch) if nearest else epoch).weights)
+
+    def nearest_epoch(self, epoch: int) -> int:
+        """The nearest epoch of which there is a snapshot, or the last one trained."""
+        require_integer("epoch", epoch, least=0)
+        return nearest(epoch, self._epochs_kept())
+
+    def measure(self, *measures: Measure, epochs: Iterable[int] | None = None) -> pd.DataFrame:
+        """Measures the run at some epochs, by default at all snapshots: what recording would have given there.
+
+        Columns are those that the measures have in `curves`, on the halves that training records them on, under the
+        interventions as they were.
+        """
+        from bayesticket.runs.afterwards import measure_afterwards
+
+        kept = self._epochs_kept()
+        chosen = kept if epochs is None else require_several("epochs", epochs, "epochs, such as [0, 500]")
+        return measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
+
+    def _epochs_kept(self) -> list[int]:
+        """The epochs of which the weights are there."""
+        return sorted({*self.snapshots, self.epoch})
+
+    def _snapshot(self, epoch: int) -> Snapshot:
+        require_integer("epoch", epoch, least=0)
+        if epoch in self.snapshots:
+            return self.snapshots[epoch]
+        if epoch != self.epoch:
+            raise no_snapshot(epoch, self._epochs_kept())
+        return Snapshot(epoch, self.weights, state=None, step=None)
+
+    def _model_with(self, weights: Mapping[str, Tensor]) -> HookedTransformer:
+        dtype = next(iter(weights.values())).dtype
         with self._reading("header"):
             given = restore(self.description.get("model"), self.tensors)
         if isinstance(given, HookedTransformer):
@@ -89,10 +137,10 @@ class Run:
             assert isinstance(given, Architecture | None)
             architecture = given or Architecture()
             with self._reading("weights"):
-                require_parameters(architecture.settings(self.config.task), self.weights)
+                require_parameters(architecture.settings(self.config.task), weights)
             model = build(architecture, self.config.task, dtype=dtype)
         with self._reading("weights"):
-            load_parameters(model, self.weights)
+            load_parameters(model, weights)
         return model
 
     def _reading(self, what: Literal["header", "weights"]) -> AbstractContextManager[None]:
@@ -210,6 +258,7 @@ class Run:
         directory.require_run(self.description)
         with directory.locked():
             directory.save(self.header(), self.tensors, self.curves, self.weights)
+            Snapshots(self.id, directory.snapshots_path).take(self.snapshots)
         return directory.path
 
     @classmethod
@@ -250,6 +299,7 @@ class Run:
             cut_short=header.cut_short,
             earlier=header.earlier,
             source=directory.path,
+            snapshots=Snapshots(header.id, directory.snapshots_path),
         )
 
 

@@ -14,6 +14,7 @@ from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction, Requests, reporting
 from bayesticket.runs.run import Run
+from bayesticket.runs.snapshots import Snapshots
 from bayesticket.runs.stopping import StopFunction, says_stop
 
 log = logging.getLogger("bayesticket")
@@ -39,6 +40,8 @@ class Session:
     ):
         self.training, self.directory, self.checkpoint_every = training, directory, checkpoint_every
         self.stop_when, self.warned = stop_when, False
+        plan = training.plan
+        self.snapshots_at = frozenset(() if plan is None else plan.epochs_of(training.config.epochs))
 
     def run_to_end(self, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None) -> Run:
         """Trains until the run is over; raises `Interrupted`, `NonFiniteLoss` or `NotSaved`, each with the run.
@@ -83,6 +86,8 @@ class Session:
         started = time.perf_counter() - training.seconds
         self._ask_to_stop(requests)  # about the last record of a run that goes on
         while not (training.is_over() or requests.stop):
+            if training.epoch in self.snapshots_at:
+                self._take_snapshot()
             training.take_epoch()
             training.seconds = time.perf_counter() - started
             if training.records and training.records[-1]["epoch"] == training.epoch - 1:
@@ -96,6 +101,8 @@ class Session:
                 self._try_checkpoint(self.directory)
         if self.directory is not None and not training.is_over():
             self._try_checkpoint(self.directory)  # without the record below, which an uninterrupted run does not make
+        if training.plan is not None:
+            self._take_snapshot()
         if training.records[-1]["epoch"] != training.epoch:
             training.record()
         report(training.epoch, dict(training.records[-1]))
@@ -118,6 +125,13 @@ class Session:
             if not self.warned:
                 log.warning("%s; training goes on, and the next checkpoint is tried as usual", error)
             self.warned = True
+
+    def _take_snapshot(self) -> None:
+        """Keeps a snapshot; where it cannot be written, training goes on without it."""
+        try:
+            self.training.snapshots.add(self.training.snapshot())
+        except BayesticketError as error:
+            log.warning("%s; training goes on without the snapshot of epoch %s", error, f"{self.training.epoch:,}")
 
     def _raise_interrupted(self, requests: Requests) -> None:
         interrupted = self._interrupted()
@@ -149,6 +163,7 @@ class Session:
             if directory is None:
                 directory = RunDirectory(new_directory(Path("interrupted"), training.id))
                 directory.begin(training.as_run("running").header(), training.tensors)
+                Snapshots(training.id, directory.snapshots_path).take(training.snapshots)
             directory.write_checkpoint(*checkpoint_of(training))
             directory.write_header(run.header())
         except (BayesticketError, OSError) as error:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import torch
@@ -21,6 +21,7 @@ from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction, require_progress
 from bayesticket.runs.run import Run, describe_config, restore_config
 from bayesticket.runs.session import Session
+from bayesticket.runs.snapshots import SnapshotPlan, Snapshots, as_plan, in_short, missing_epochs, plan_of_text
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop
 from bayesticket.runs.versions import parts_before
 from bayesticket.schedules import Strength
@@ -63,6 +64,7 @@ def train(
     dtype: Literal["float32", "float64"] | None = None,
     store: str | os.PathLike[str] | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    snapshots: SnapshotPlan | Sequence[int] | None = None,
     threads: int = 1,
     progress: bool | ProgressFunction | None = None,
 ) -> Run:
@@ -75,9 +77,11 @@ def train(
 
     With a `store`, a directory, the run is checkpointed there every `checkpoint_every` epochs and saved at the end. A
     store that holds this very run is continued where it was interrupted, or simply loaded where it is complete; any
-    other is refused. Training uses one torch thread unless `threads` says otherwise: more are faster on a machine that
-    does nothing else, and many times slower on one that does. `progress` shows a bar: True, False, on a terminal
-    (None); or it is called after every record.
+    other is refused. `snapshots` of the weights on the way, `Every(100)`, `LogSpaced(60)` or a list of epochs, are kept
+    in the store, without one in memory: `run.at(epoch)` is the model as it was, `run.measure(…)` measures it then. They
+    are not part of what the run is. Training uses one torch thread unless `threads` says otherwise: more are faster on
+    a machine that does nothing else, and many times slower on one that does. `progress` shows a bar: True, False, on a
+    terminal (None); or it is called after every record.
 
     `stop_when` ends training early, with the status "stopped". A rule, such as `Stalls("test_accuracy", over=2000)` or
     `Reaches("unseen_accuracy", 0.99, patience=200)`, is part of the configuration: the run is complete where the rule
@@ -124,6 +128,7 @@ def train(
         config,
         store=store,
         checkpoint_every=checkpoint_every,
+        snapshots=snapshots,
         threads=threads,
         progress=progress,
         stop_when=function,
@@ -135,6 +140,7 @@ def train_config(
     *,
     store: str | os.PathLike[str] | RunDirectory | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    snapshots: SnapshotPlan | Sequence[int] | None = None,
     threads: int = 1,
     progress: bool | ProgressFunction | None = None,
     stop_when: StopFunction | None = None,
@@ -151,6 +157,8 @@ def train_config(
     require_full_precision("train")
     if not torch.is_grad_enabled():
         raise refuse_case("train", "a call with gradients switched off", "one outside torch.no_grad and inference_mode")
+    if (plan := as_plan(snapshots)) is not None:
+        plan.epochs_of(config.epochs)  # raises where the run does not come so far
     directory = store if isinstance(store, RunDirectory | None) else RunDirectory(store)
 
     def run_to_end(training: Training) -> Run:
@@ -158,25 +166,40 @@ def train_config(
 
     with torch_threads(threads), denormals_flushed():
         if directory is None:
-            return run_to_end(Training(config, config_file))
+            return run_to_end(Training(config, config_file, plan))
         directory.require_run(describe_config(config)[0])
         if directory.is_complete():
             log.info("%s holds this run, complete; loading it", directory)
-            return Run.load(directory.path)
+            return _loaded(directory, plan)
         with claimed_directory(directory.field, directory.path):
-            training = Training(config, config_file)  # raises where the configuration cannot be trained
+            training = Training(config, config_file, plan)  # raises where the configuration cannot be trained
         with directory.locked():
             if directory.is_complete():  # by whoever held the lock before
-                return Run.load(directory.path)
+                return _loaded(directory, plan)
             _begin_or_continue(directory, training)
             return run_to_end(training)
+
+
+def _loaded(directory: RunDirectory, plan: SnapshotPlan | None) -> Run:
+    """A complete run; where it lacks snapshots that are asked for, it is said, since it is not trained again."""
+    run = Run.load(directory.path)
+    if plan is not None and (missing := missing_epochs(plan, run.snapshots, run.header())):
+        log.warning(
+            "%s holds this run, complete, without snapshots at epochs %s; another directory gets them",
+            directory,
+            in_short(missing),
+        )
+    return run
 
 
 def _begin_or_continue(directory: RunDirectory, training: Training) -> None:
     """Has a run continue from the last checkpoint in its directory, where there is one, and writes its header."""
     before = directory.header() if directory.has_run() else None
-    if before is not None and training.config_file is None:
-        training.config_file = before.made_with.get("config_file")
+    if before is not None:
+        training.config_file = training.config_file or before.made_with.get("config_file")
+        with reading(directory.header_path):
+            training.plan = training.plan or plan_of_text(before.made_with.get("snapshots"))
+    training.snapshots = Snapshots(training.id, directory.snapshots_path)
     if (checkpoint := directory.read_checkpoint()) is not None:
         with reading(directory.checkpoint_path):
             restore_checkpoint(training, *checkpoint)

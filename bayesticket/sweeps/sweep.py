@@ -20,12 +20,16 @@ from bayesticket.runs import (
     Run,
     RunDirectory,
     SharedOptions,
+    SnapshotPlan,
+    Snapshots,
     TrainConfig,
     Training,
+    as_plan,
     differences_of,
     end_program,
     ended_by_signals,
     in_words,
+    missing_epochs,
     notice_other_versions,
 )
 from bayesticket.specs import spec_id
@@ -52,6 +56,7 @@ def sweep(
     executor: Executor | None = None,
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    snapshots: SnapshotPlan | Sequence[int] | None = None,
     progress: bool | None = None,
     same_versions: bool = False,
     **options: Unpack[SharedOptions],
@@ -91,6 +96,7 @@ def sweep(
         executor=executor,
         workers=workers,
         checkpoint_every=checkpoint_every,
+        snapshots=snapshots,
         progress=progress,
         same_versions=same_versions,
     )
@@ -127,6 +133,7 @@ def sweep_configs(
     executor: Executor | None = None,
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    snapshots: SnapshotPlan | Sequence[int] | None = None,
     progress: bool | None = None,
     same_versions: bool = False,
 ) -> Runs:
@@ -142,6 +149,7 @@ def sweep_configs(
         executor=executor,
         workers=workers,
         checkpoint_every=checkpoint_every,
+        snapshots=snapshots,
         progress=progress,
         same_versions=same_versions,
     )
@@ -156,6 +164,7 @@ def train_missing(
     executor: Executor | None = None,
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
+    snapshots: SnapshotPlan | Sequence[int] | None = None,
     progress: bool | None = None,
     display: ShowJobs | None = None,
     same_versions: bool = False,
@@ -169,13 +178,17 @@ def train_missing(
     require_integer("checkpoint_every", checkpoint_every, least=1)
     whole = _absolute(store)
     directories = {key: whole / spec_id(config) for key, config in configs.items()}
+    if (plan := as_plan(snapshots)) is not None:
+        for config in configs.values():
+            plan.epochs_of(config.epochs)  # raises where a run does not come so far
+        _say_where_snapshots_are_missing(directories.values(), plan)
     require_flag("same_versions", same_versions)
     if same_versions:
         _require_same_versions(directories, axes)
     jobs: dict[Path, Job] = {}
     for key, config in configs.items():
         if directories[key] not in jobs and not is_complete(directories[key], config):
-            jobs[directories[key]] = Job(_name(key, axes), config, directories[key], checkpoint_every)
+            jobs[directories[key]] = Job(_name(key, axes), config, directories[key], checkpoint_every, plan)
     if not jobs:
         return
     require_directory("store", whole)
@@ -203,6 +216,18 @@ def train_missing(
             log.warning("%s diverged: %s", name, outcome.error)
     if (error := failures(outcomes)) is not None:
         raise error
+
+
+def _say_where_snapshots_are_missing(directories: Iterable[Path], plan: SnapshotPlan) -> None:
+    """Logs how many complete runs, which are not trained again, lack snapshots that are asked for."""
+    complete = [RunDirectory(path) for path in set(directories) if RunDirectory(path).is_complete()]
+    lacking = [
+        directory
+        for directory in complete
+        if missing_epochs(plan, Snapshots("", directory.snapshots_path), directory.header())
+    ]
+    if lacking:
+        log.warning("%d complete runs lack snapshots that are asked for; another store gets them", len(lacking))
 
 
 def _require_same_versions(directories: Mapping[Key, Path], axes: Sequence[str]) -> None:

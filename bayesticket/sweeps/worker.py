@@ -13,7 +13,16 @@ import torch
 
 from bayesticket.errors import BayesticketError, one_line
 from bayesticket.files import Unreadable
-from bayesticket.runs import Busy, NonFiniteLoss, NotSaved, Run, RunDirectory, TrainConfig, train_config
+from bayesticket.runs import (
+    Busy,
+    NonFiniteLoss,
+    NotSaved,
+    Run,
+    RunDirectory,
+    SnapshotPlan,
+    TrainConfig,
+    train_config,
+)
 from bayesticket.sweeps.process import TERMINATING
 from bayesticket.sweeps.progress import Progress, remove_progress, write_progress
 
@@ -31,6 +40,7 @@ class Job:
     config: TrainConfig
     store: Path
     checkpoint_every: int = 500
+    snapshots: SnapshotPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ def _train(job: Job, directory: RunDirectory, reporter: ProgressReporter, stop: 
                 job.config,
                 store=directory,
                 checkpoint_every=job.checkpoint_every,
+                snapshots=job.snapshots,
                 progress=reporter,
                 stop=stop,
             )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import bayesticket as bt
+from bayesticket.interventions.weights import match_norm
 from bayesticket.model import TokenRows, mounted, query_forward
 
 few = settings(max_examples=25, deadline=None)
@@ -405,6 +406,17 @@ def test_the_norm_is_held_from_before_the_first_step_and_after_every_one(scope):
             assert norm() != pytest.approx(5.0, rel=1e-6)
             live.project()
             assert norm() == pytest.approx(5.0, rel=1e-12)
+
+
+def test_weights_that_are_all_zero_have_no_direction_to_be_scaled_in():
+    with pytest.raises(bt.BayesticketError, match=r"^radius: got 5\.0; accepted: weights that are not all zero"):
+        match_norm([torch.zeros(3)], 5.0)
+    model = transformer()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    with pytest.raises(bt.BayesticketError, match=r"^NormMatch.radius: got 5\.0; .*all mlp weights are 0"):
+        bt.NormMatch(radius=5.0).attach(model, TRAIN)
 
 
 def test_the_norm_is_held_in_training():
