@@ -51,6 +51,7 @@ EQUIVALENT = [
     ("interventions/context", "draws += 1", "draws += 2", "another stream of the same noise"),
     ("interventions/context", "draws += 1", "draws -= 1", "another stream of the same noise"),
     ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
+    ("analysis/likelihood", "self.x, 0.0)", "self.x, 2.0)", "what stands at infinity is replaced where it is used"),
     ("interventions/watch", "kind) and issubclass", "kind) or issubclass", "classes of the library never change"),
     ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),
     *(

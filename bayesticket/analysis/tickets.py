@@ -132,8 +132,8 @@ def find_ticket(
     (`"W_in"`) or by a full name (`"blocks.0.mlp.W_in"`). Biases are never pruned. Under the global threshold a matrix
     whose weights are smaller than those of the others can lose most of them; `sparsity_by_matrix` shows it.
 
-    `epoch=None` prunes the final weights of the run. A run keeps no earlier weights; they are computed by training its
-    configuration again up to that epoch, at the cost that `weights_after` states.
+    `epoch=None` prunes the final weights of the run. Those of an earlier epoch are read from a snapshot where there is
+    one; else they are computed by training again up to that epoch, at the cost that `weights_after` states.
 
     A run that was itself trained under a ticket can be pruned again; its zeros are the smallest weights and are removed
     first.
@@ -159,10 +159,10 @@ def find_ticket(
 
 
 def weights_after(run: Run, epoch: int) -> dict[str, Tensor]:
-    """A run's weights after some number of epochs, `θ_epoch`, computed by training its configuration again.
+    """A run's weights after some number of epochs, `θ_epoch`: from a snapshot, or by training its configuration again.
 
     Training is deterministic: on the same machine with the same number of threads these are, to the bit, the weights
-    that the run had. Computing them takes as long as these epochs of the run took. The weights after epoch 0 are those
+    that the run had. Without a snapshot they take as long as these epochs of the run took. The weights after epoch 0 are those
     that training started from, after the projections of the run's intervention; they take no training.
 
     >>> from bayesticket.model import Architecture
@@ -176,6 +176,8 @@ def weights_after(run: Run, epoch: int) -> dict[str, Tensor]:
     require_integer("epoch", epoch, least=0)
     if epoch > run.epoch:
         raise refuse("epoch", epoch, f"at most {run.epoch}, the last epoch of the run")
+    if epoch in run.snapshots:
+        return dict(run.snapshots[epoch].weights)
     config = _whole_config(run)
     threads = int((run.made_with or {}).get("threads", 1))
     with torch_threads(threads), torch.inference_mode(False):  # the latter also enables gradients

@@ -223,6 +223,14 @@ def test_weights_on_the_way_are_those_of_a_shorter_run(intervention, options):
     assert find_ticket(whole, epoch=4).mask == find_ticket(shorter).mask != find_ticket(whole).mask
 
 
+def test_a_snapshot_saves_the_training(monkeypatch):
+    kept, plain = small_run(snapshots=[3], epochs=6), small_run(epochs=6)
+    expected = weights_after(plain, 3)
+    monkeypatch.setattr("bayesticket.analysis.tickets.Training", lambda *given: pytest.fail("it was trained again"))
+    assert_same(weights_after(kept, 3), expected)
+    assert find_ticket(kept, epoch=3).epoch == 3
+
+
 def test_a_run_that_stopped_is_followed_up_to_where_it_stopped():
     stopped = small_run(grok_threshold=1e-9, stop_after_grok=4, record_every=1, epochs=50)
     assert (stopped.epoch, stopped.status) == (4, "stopped")
