@@ -24,6 +24,7 @@ from .analysis import same_norm as same_norm
 from .analysis import ticket_config as ticket_config
 from .attention import Permuted as Permuted
 from .errors import BayesticketError as BayesticketError
+from .figures import film as film
 from .interventions import AttentionIntervention as AttentionIntervention
 from .interventions import Context as Context
 from .interventions import EntropyPrior as EntropyPrior

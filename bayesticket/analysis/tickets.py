@@ -162,8 +162,8 @@ def weights_after(run: Run, epoch: int) -> dict[str, Tensor]:
     """A run's weights after some number of epochs, `θ_epoch`: from a snapshot, or by training its configuration again.
 
     Training is deterministic: on the same machine with the same number of threads these are, to the bit, the weights
-    that the run had. Without a snapshot they take as long as these epochs of the run took. The weights after epoch 0 are those
-    that training started from, after the projections of the run's intervention; they take no training.
+    that the run had. Without a snapshot they take as long as these epochs of the run took. The weights after epoch 0
+    are those that training started from, after the projections of the run's intervention; they take no training.
 
     >>> from bayesticket.model import Architecture
     >>> from bayesticket.tasks import ModularAddition

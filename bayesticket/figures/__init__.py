@@ -7,6 +7,7 @@ figure for each family of measures. A figure reads what a run recorded and compu
 from bayesticket.figures.arms import add_band, plot_arms
 from bayesticket.figures.attention import mean_attention, plot_patterns
 from bayesticket.figures.curves import finish_arms, stacked
+from bayesticket.figures.film import film
 from bayesticket.figures.measures import (
     FAMILIES,
     Family,
@@ -39,6 +40,7 @@ __all__ = [
     "Section",
     "Table",
     "add_band",
+    "film",
     "finish_arms",
     "look",
     "mean_attention",

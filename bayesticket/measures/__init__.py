@@ -17,12 +17,26 @@ from bayesticket.measures.margins import ClassMargin, class_margins
 from bayesticket.measures.masses import DistributedMass, InformativeMass, InformativeMassByPosition
 from bayesticket.measures.normalized import NormalizedMLPLoss
 from bayesticket.measures.norms import InteractionNorm, MLPNorm, NormCondition, WeightNorms
-from bayesticket.measures.observe import Observed, Observer, attention_of, measure, observe, run_forward
+from bayesticket.measures.observe import (
+    Observed,
+    Observer,
+    activations_of,
+    attention_of,
+    measure,
+    observe,
+    run_forward,
+)
 from bayesticket.measures.pairs import PairwiseCondition
 from bayesticket.measures.performance import Accuracy, Loss
 from bayesticket.measures.rank import EffectiveRank, effective_rank
 from bayesticket.measures.separability import SeparabilityMargin
-from bayesticket.measures.spectrum import FourierGini, FrequencyShares, KeyFrequencyCount, key_frequencies
+from bayesticket.measures.spectrum import (
+    FourierGini,
+    FrequencyShares,
+    KeyFrequencyCount,
+    key_frequencies,
+    neuron_frequencies,
+)
 from bayesticket.measures.waves import is_key
 
 __all__ = [
@@ -65,6 +79,7 @@ __all__ = [
     "SeparabilityMargin",
     "StructuralCondition",
     "WeightNorms",
+    "activations_of",
     "additional",
     "attention_of",
     "class_margins",
@@ -72,6 +87,7 @@ __all__ = [
     "is_key",
     "key_frequencies",
     "measure",
+    "neuron_frequencies",
     "observe",
     "run_forward",
     "suited_to",

@@ -260,10 +260,22 @@ def attention_of(
     site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
     require_layer(model, layer, "layer")
     site.require_place(model, batch.n_positions)
+    return site.rows(activations_of(model, batch, name, intervention=intervention, epoch=epoch)[name])
+
+
+def activations_of(
+    model: HookedTransformer,
+    batch: Examples,
+    *names: str,
+    intervention: Intervention | None = None,
+    epoch: int | None = None,
+) -> Mapping[str, Tensor]:
+    """What hook points hold when the model runs on a batch, under the edits of an intervention."""
+    require_readable(model, batch)
     with held(model):
         require_weights("model", model)
-        observer, live = Observer(model, (), batch, reads=(name,)), _live(model, batch, intervention, epoch)
-        return site.rows(observe(model, batch, observer, edits=live.edits).activations[name])
+        observer, live = Observer(model, (), batch, reads=names), _live(model, batch, intervention, epoch)
+        return observe(model, batch, observer, edits=live.edits).activations
 
 
 def _live(model: HookedTransformer, batch: Examples, intervention: Intervention | None, epoch: int | None) -> Live:

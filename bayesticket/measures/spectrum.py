@@ -8,7 +8,7 @@ mathematics.
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bayesticket.errors import require_choice, require_number
@@ -122,6 +122,27 @@ class FourierGini(FourierMeasure):
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The coefficient."""
         return gini(frequency_norms(_table(seen.model, self.of, self.group(seen), seen.logits)))
+
+
+def neuron_frequencies(
+    activations: Float[Tensor, "n neuron"], batch: Examples, p: int
+) -> tuple[Int[Tensor, "neuron"], Float[Tensor, "neuron"]]:
+    """The frequency that each neuron's mean activation, by the first operand, follows most, and its share.
+
+    The share is that of the frequency in the variance of the mean activation over the values of the operand; 0 for a
+    neuron that does not vary.
+
+    >>> from bayesticket.tasks import ModularAddition
+    >>> batch = ModularAddition(p=7).examples(seed=0)
+    >>> follows_two = torch.cos(2 * torch.pi * 2 * batch.tokens[:, :1] / 7)
+    >>> neuron_frequencies(follows_two, batch, 7)
+    (tensor([2]), tensor([1.]))
+    """
+    group = group_of("neuron_frequencies", batch, p)
+    means = mean_by_sum(group.of_elements(activations), group.operands[:, 0], group.order)
+    shares = torch.stack([frequency_shares(means[:, [neuron]]) for neuron in range(means.shape[1])], 1)
+    varies = means.std(0) > 1e-6 * means.abs().amax(0)  # what rounding leaves of a constant is no wave
+    return shares.argmax(0) + 1, shares.amax(0) * varies
 
 
 def key_frequencies(

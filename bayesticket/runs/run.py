@@ -96,7 +96,11 @@ class Run:
 
     def at(self, epoch: int, *, nearest: bool = False) -> HookedTransformer:
         """The model as it was after so many epochs: at the end, or where there is a snapshot, or at the `nearest`."""
-        return self._model_with(self._snapshot(self.nearest_epoch(epoch) if nearest else epoch).weights)
+        return self._model_with(self.weights_at(self.nearest_epoch(epoch) if nearest else epoch))
+
+    def weights_at(self, epoch: int) -> dict[str, Tensor]:
+        """The weights as they were after so many epochs, at the end or where there is a snapshot."""
+        return dict(self._snapshot(epoch).weights)
 
     def nearest_epoch(self, epoch: int) -> int:
         """The nearest epoch of which there is a snapshot, or the last one trained."""

@@ -65,7 +65,7 @@ class TestPage:
         assert "<h2>One &amp; &lt;two&gt;</h2>" in text
         assert "<p>5 &lt; 6</p>" in text
         assert "<td>kl</td><td>2</td>" in text
-        assert "<th>&lt;b&gt;</th>" in text
+        assert '<th scope="col">&lt;b&gt;</th>' in text
         assert text.count("Plotly.newPlot(") >= 2
         assert [path.name for path in page.parent.iterdir()] == ["index.html"]
 

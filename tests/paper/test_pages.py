@@ -1,9 +1,9 @@
 """Pages say what the runs show in sentences that hold of any number of them, and lead from a verdict to its runs."""
 
-import html
 import re
 
 import pytest
+from markupsafe import escape
 from stories import arms_of, runs_of, story
 
 import bayesticket as bt
@@ -165,7 +165,7 @@ def test_a_report_comes_from_the_library_alone_and_leads_to_the_runs(tmp_path, m
     links = set(re.findall(r'href="#([^"]+)"', page))
     assert links == set(re.findall(r'<div id="(rule-\d+)">', page))
     assert len(links) == 5
-    assert page.count(html.escape(SHARES)) == 1
+    assert page.count(escape(SHARES)) == 1
 
 
 def test_the_verdict_stands_first_in_its_row(shipped):

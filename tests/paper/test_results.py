@@ -1,6 +1,5 @@
 """The results of figures survive being written down, and pages hold all of them."""
 
-import html
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import escape
 from stories import header_of, runs_of, story
 
 import bayesticket as bt
@@ -108,9 +108,9 @@ def test_every_figure_runs_and_the_report_holds_all(tmp_path):
         for claim in figure.claims(read_results(tmp_path / "out", name).runs):
             assert isinstance(claim, Claim)
             cells = (("verdict", VERDICTS[claim.verdict]), ("claim", claim.said), ("by", claim.by))
-            row = "".join(f'<td data-label="{name}">{html.escape(cell)}</td>' for name, cell in cells)
-            assert f'<tr>{row}<td data-label="measured">{html.escape(claim.measured)}<details>' in report
-            assert all(report.count(html.escape(rule)) == 1 for rule in claim.rules)
+            row = "".join(f'<td data-label="{name}">{escape(cell)}</td>' for name, cell in cells)
+            assert f'<tr>{row}<td data-label="measured">{escape(claim.measured)}<details>' in report
+            assert all(report.count(escape(rule)) == 1 for rule in claim.rules)
     made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
     lottery = next(entry for entry in made if entry["arm"] == fig4.LOTTERY)
     assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
@@ -159,7 +159,7 @@ def test_a_figure_of_ones_own_as_the_documentation_makes_it(tmp_path, monkeypatc
         exec(compile(code, "figures.md", "exec"), {"__name__": "__main__", "tiny": TINY, "executor": executor})
     shown = Path("late.html").read_text(encoding="utf-8")
     assert "A late prior still ends the plateau." in shown
-    assert "That is not the paper&#x27;s scale" in shown
+    assert "That is not the paper&#39;s scale" in shown
 
 
 def test_a_figure_of_another_task_says_how_much_was_run(tmp_path):
