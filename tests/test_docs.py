@@ -41,6 +41,7 @@ def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
     names = run_all(ROOT / "docs" / "runs.md", {"__name__": "runs"})
     assert names["curves"].index.tolist() == list(names["run"].snapshots)
     assert len(names["of_three"]) == 3
+    assert (tmp_path / "film.html").stat().st_size < 10e6
     assert (tmp_path / "run" / "snapshots" / "00000200.safetensors").exists()
 
 

@@ -8,6 +8,7 @@ from bayesticket.figures.arms import add_band, plot_arms
 from bayesticket.figures.attention import mean_attention, plot_patterns
 from bayesticket.figures.curves import finish_arms, stacked
 from bayesticket.figures.film import film
+from bayesticket.figures.matrices import plot_circle, plot_norms, plot_ov, plot_pattern, plot_qk
 from bayesticket.figures.measures import (
     FAMILIES,
     Family,
@@ -47,9 +48,14 @@ __all__ = [
     "plot_arms",
     "plot_bounds",
     "plot_capacity",
+    "plot_circle",
     "plot_frequencies",
     "plot_gradients",
+    "plot_norms",
+    "plot_ov",
+    "plot_pattern",
     "plot_patterns",
+    "plot_qk",
     "plot_run",
     "plot_runs",
     "plot_structure",

@@ -34,6 +34,7 @@ from bayesticket.measures.spectrum import (
     FourierGini,
     FrequencyShares,
     KeyFrequencyCount,
+    circle_of,
     key_frequencies,
     neuron_frequencies,
 )
@@ -82,6 +83,7 @@ __all__ = [
     "activations_of",
     "additional",
     "attention_of",
+    "circle_of",
     "class_margins",
     "effective_rank",
     "is_key",

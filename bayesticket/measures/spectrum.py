@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bayesticket.errors import require_choice, require_number
+from bayesticket.errors import require_choice, require_integer, require_number
 from bayesticket.interventions import require_readable
 from bayesticket.measures.base import Measure, Observation
 from bayesticket.measures.groups import Group, group_of, require_group
-from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum
+from bayesticket.measures.waves import frequency_norms, frequency_shares, gini, is_key, keys_of, mean_by_sum, waves
 from bayesticket.model import HookedTransformer, held, require_weights
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
@@ -143,6 +143,32 @@ def neuron_frequencies(
     shares = torch.stack([frequency_shares(means[:, [neuron]]) for neuron in range(means.shape[1])], 1)
     varies = means.std(0) > 1e-6 * means.abs().amax(0)  # what rounding leaves of a constant is no wave
     return shares.argmax(0) + 1, shares.amax(0) * varies
+
+
+def circle_of(model: HookedTransformer, batch: Examples, frequency: int) -> Float[Tensor, "order 2"]:
+    """The embedding of each number in the plane in which it varies with a frequency.
+
+    Of the token embeddings about their mean, the parts along the cosine and the sine of the frequency span the plane.
+    A model that uses the frequency has number x at the angle `2π · frequency · x / p`.
+
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> task = ModularAddition(p=7)
+    >>> circle_of(build_model(task), task.examples(seed=0), 2).shape
+    torch.Size([7, 2])
+    """
+    require_readable(model, batch)
+    require_group("circle_of", model, batch)
+    group = group_of("circle_of", batch, model.cfg.d_vocab_out)
+    require_integer("frequency", frequency, least=1, most=(group.order - 1) // 2)
+    with held(model):
+        require_weights("model", model)
+        table = model.embed.W_E[group.tokens].detach()
+    table = table - table.mean(0)
+    waves_of = waves(torch.arange(group.order), group.order, [frequency], table.dtype).to(table.device)
+    plane, _ = torch.linalg.qr(table.T @ waves_of)
+    signs = torch.sign(((table @ plane) * waves_of).sum(0))  # so that numbers run the same way in every model
+    return table @ plane * signs
 
 
 def key_frequencies(

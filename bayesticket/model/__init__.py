@@ -18,6 +18,7 @@ from bayesticket.model.build import (
     require_parameters,
     require_weights,
 )
+from bayesticket.model.circuits import ov_by_token, qk_by_token
 from bayesticket.model.describe import describe_model, load_parameters, rebuild_model, unexplained_hooks
 from bayesticket.model.forward import (
     FAST_HOOKS,
@@ -127,9 +128,11 @@ __all__ = [
     "no_residual_hooks",
     "normalize_for_attention",
     "not_shared",
+    "ov_by_token",
     "own_hooks",
     "parameter_kind",
     "pattern_name",
+    "qk_by_token",
     "query_forward",
     "readout_matrices",
     "rebuild_model",
