@@ -103,6 +103,8 @@ from .runs import SnapshotPlan as SnapshotPlan
 from .runs import Stalls as Stalls
 from .runs import StopRule as StopRule
 from .runs import StopTraining as StopTraining
+from .runs import TensorBoard as TensorBoard
+from .runs import Tracker as Tracker
 from .runs import TrainConfig as TrainConfig
 from .runs import resume as resume
 from .runs import train as train

@@ -76,6 +76,27 @@ def leftovers(store: Path) -> list[str]:
     return sorted(path.name for path in files if path.parent == store or path.name not in kept)
 
 
+class Noting:
+    """A tracker that writes what it is told into a file for each run."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+
+    def start(self, config):
+        self.path = self.directory / spec_id(config)
+        self.note("start")
+
+    def record(self, epoch, values):
+        self.note(f"{epoch} {values['train_loss']}")
+
+    def finish(self, run):
+        self.note(run.status)
+
+    def note(self, line):
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
 # Interventions that wait or go wrong at some epoch -----------------------------------------------------------------
 
 

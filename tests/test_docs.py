@@ -38,6 +38,7 @@ def test_every_snippet_about_extending_runs(tmp_path, monkeypatch):
 
 def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_SILENT", "true")
     names = run_all(ROOT / "docs" / "runs.md", {"__name__": "runs"})
     assert names["curves"].index.tolist() == list(names["run"].snapshots)
     assert len(names["of_three"]) == 3

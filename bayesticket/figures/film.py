@@ -17,6 +17,7 @@ from bayesticket.errors import BayesticketError, refuse, refuse_case, require_in
 from bayesticket.figures.page import Film, Frame, Moving, Section, write_page
 from bayesticket.figures.runs import label_of
 from bayesticket.figures.style import BLUE, GREY, INK, SHADES, TEMPLATE, TEST, TRAIN, UNSEEN
+from bayesticket.files import require_path
 from bayesticket.measures import FrequencyShares, activations_of, measure, neuron_frequencies
 from bayesticket.model import HookedTransformer, mlp_post_name, pattern_name
 from bayesticket.runs import Run
@@ -34,6 +35,7 @@ def film(runs: Run | Mapping[str, Run], path: str | os.PathLike[str] = "film.htm
     earlier, as it ended. The page needs no network. The arrow keys move the slider too.
     """
     require_integer("frames", frames, least=2)
+    require_path("path", path, "the path of a page")
     shown = _named(runs)
     titles = [f"{name}: {label_of(run)}" if name else label_of(run) for name, run in shown.items()]
     section = Section("", [*titles, _ABOUT], moving_figures(shown, frames=frames))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from bayesticket.figures.style import FONT
-from bayesticket.files import prepare_directory, write_atomically
+from bayesticket.files import prepare_directory, require_path, write_atomically
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Section:
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> Path:
     """Writes sections as one HTML file, which includes all it needs and opens offline; returns its path."""
-    target = Path(path).expanduser()
+    target = require_path("path", path, "the path of a page")
     directory = prepare_directory("path", target.parent)
     kinds = {_kind(section.content) for section in sections}
     page = _template().render(

@@ -17,6 +17,7 @@ from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
 from bayesticket.runs.session import NotSaved
 from bayesticket.runs.snapshots import At, Every, LogSpaced, Snapshot, SnapshotPlan, Snapshots, as_plan, missing_epochs
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
+from bayesticket.runs.tracking import TensorBoard, Tracker, Tracking, require_tracker
 from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
 from bayesticket.runs.versions import differences_of, in_words, notice_other_versions
 
@@ -47,6 +48,9 @@ __all__ = [
     "StopFunction",
     "StopRule",
     "StopTraining",
+    "TensorBoard",
+    "Tracker",
+    "Tracking",
     "TrainConfig",
     "Training",
     "as_plan",
@@ -65,6 +69,7 @@ __all__ = [
     "option_names",
     "refuse_unrecorded",
     "require_threshold",
+    "require_tracker",
     "restore_config",
     "resume",
     "settled_epoch",

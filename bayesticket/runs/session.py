@@ -9,6 +9,7 @@ from bayesticket.errors import BayesticketError, one_line
 from bayesticket.files import new_directory
 from bayesticket.runs.checkpoint import checkpoint_of
 from bayesticket.runs.directory import RunDirectory
+from bayesticket.runs.header import Status
 from bayesticket.runs.interrupt import ENDING, Interrupted, deferred_interrupt, end_program
 from bayesticket.runs.loop import NonFiniteLoss, Training
 from bayesticket.runs.prepare import described_hooks
@@ -16,6 +17,7 @@ from bayesticket.runs.reporting import ProgressFunction, Requests, reporting
 from bayesticket.runs.run import Run
 from bayesticket.runs.snapshots import Snapshots
 from bayesticket.runs.stopping import StopFunction, says_stop
+from bayesticket.runs.tracking import Tracked, Tracking
 
 log = logging.getLogger("bayesticket")
 
@@ -37,9 +39,13 @@ class Session:
         directory: RunDirectory | None,
         checkpoint_every: int,
         stop_when: StopFunction | None = None,
+        tracker: Tracking | None = None,
     ):
         self.training, self.directory, self.checkpoint_every = training, directory, checkpoint_every
         self.stop_when, self.warned = stop_when, False
+        self.tracked = Tracked(tracker)
+        self.status: Status = "interrupted"
+        """How the session ends, as far as is known."""
         plan = training.plan
         self.snapshots_at = frozenset(() if plan is None else plan.epochs_of(training.config.epochs))
 
@@ -50,13 +56,25 @@ class Session:
         """
         with deferred_interrupt() as requested:
             try:
-                return self._run_to_end(Requests(requested), progress, stop)
+                return self._run_tracked(Requests(requested), progress, stop)
             except Interrupted as interrupted:
                 if requested.signal in ENDING:
                     end_program(requested.signal, str(interrupted))
                 raise
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(self._broken_off()) from None
+
+    def _run_tracked(
+        self, requests: Requests, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None
+    ) -> Run:
+        training = self.training
+        self.tracked.tell("start", training.config)
+        for record in training.records:
+            self.tracked.tell("record", record["epoch"], dict(record))
+        try:
+            return self._run_to_end(requests, progress, stop)
+        finally:
+            self.tracked.tell("finish", training.as_run(self.status))
 
     def _run_to_end(
         self, requests: Requests, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None
@@ -66,14 +84,15 @@ class Session:
             with reporting(progress, training.config, training.epoch, requests) as report:
                 self._take_epochs(report, stop, requests)
         except NonFiniteLoss as error:
+            self.status = "failed"
             error.run = training.as_run("failed")
             try:
                 self._save(error.run)
             except NotSaved as unsaved:
                 log.warning("%s", unsaved)
             raise
-        status = "finished" if training.epoch == training.config.epochs else "stopped"
-        run = training.as_run(status, cut_short=not training.is_over())
+        self.status = "finished" if training.epoch == training.config.epochs else "stopped"
+        run = training.as_run(self.status, cut_short=not training.is_over())
         self._save(run)
         if requests.error is not None:
             raise _with_note(requests.error, f"after the last epoch, {run.epoch:,}: the run is complete")
@@ -91,6 +110,7 @@ class Session:
             training.take_epoch()
             training.seconds = time.perf_counter() - started
             if training.records and training.records[-1]["epoch"] == training.epoch - 1:
+                self.tracked.tell("record", training.epoch - 1, dict(training.records[-1]))
                 report(training.epoch - 1, dict(training.records[-1]))
                 self._ask_to_stop(requests)
             if stop is not None and stop():
@@ -105,6 +125,7 @@ class Session:
             self._take_snapshot()
         if training.records[-1]["epoch"] != training.epoch:
             training.record()
+            self.tracked.tell("record", training.epoch, dict(training.records[-1]))
         report(training.epoch, dict(training.records[-1]))
 
     def _ask_to_stop(self, requests: Requests) -> None:

@@ -23,6 +23,7 @@ from bayesticket.runs.run import Run, describe_config, restore_config
 from bayesticket.runs.session import Session
 from bayesticket.runs.snapshots import SnapshotPlan, Snapshots, as_plan, in_short, missing_epochs, plan_of_text
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop
+from bayesticket.runs.tracking import Tracking, require_tracker
 from bayesticket.runs.versions import parts_before
 from bayesticket.schedules import Strength
 from bayesticket.tasks import AbstractTask, SplitBy
@@ -67,6 +68,7 @@ def train(
     snapshots: SnapshotPlan | Sequence[int] | None = None,
     threads: int = 1,
     progress: bool | ProgressFunction | None = None,
+    tracker: Tracking | None = None,
 ) -> Run:
     """Trains a model on a task under an intervention, by default as the paper does; see `TrainConfig` for the options.
 
@@ -81,7 +83,8 @@ def train(
     in the store, without one in memory: `run.at(epoch)` is the model as it was, `run.measure(…)` measures it then. They
     are not part of what the run is. Training uses one torch thread unless `threads` says otherwise: more are faster on
     a machine that does nothing else, and many times slower on one that does. `progress` shows a bar: True, False, on a
-    terminal (None); or it is called after every record.
+    terminal (None); or it is called after every record. A `tracker`, such as `Tracker(wandb, project="mine")`, is told
+    every record too.
 
     `stop_when` ends training early, with the status "stopped". A rule, such as `Stalls("test_accuracy", over=2000)` or
     `Reaches("unseen_accuracy", 0.99, patience=200)`, is part of the configuration: the run is complete where the rule
@@ -132,6 +135,7 @@ def train(
         threads=threads,
         progress=progress,
         stop_when=function,
+        tracker=tracker,
     )
 
 
@@ -144,6 +148,7 @@ def train_config(
     threads: int = 1,
     progress: bool | ProgressFunction | None = None,
     stop_when: StopFunction | None = None,
+    tracker: Tracking | None = None,
     config_file: str | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Run:
@@ -154,6 +159,7 @@ def train_config(
     """
     require_integer("checkpoint_every", checkpoint_every, least=1)
     require_progress(progress)
+    require_tracker(tracker)
     require_full_precision("train")
     if not torch.is_grad_enabled():
         raise refuse_case("train", "a call with gradients switched off", "one outside torch.no_grad and inference_mode")
@@ -162,7 +168,8 @@ def train_config(
     directory = store if isinstance(store, RunDirectory | None) else RunDirectory(store)
 
     def run_to_end(training: Training) -> Run:
-        return Session(training, directory, checkpoint_every, stop_when).run_to_end(progress, stop)
+        session = Session(training, directory, checkpoint_every, stop_when, tracker)
+        return session.run_to_end(progress, stop)
 
     with torch_threads(threads), denormals_flushed():
         if directory is None:
@@ -215,6 +222,7 @@ def resume(
     checkpoint_every: int = CHECKPOINT_EVERY,
     threads: int = 1,
     progress: bool | ProgressFunction | None = None,
+    tracker: Tracking | None = None,
 ) -> Run:
     """Continues an interrupted run from its store; the result equals, bit for bit, that of an uninterrupted one."""
     directory = RunDirectory(require_path("store", store, "the directory of a saved run"))
@@ -230,4 +238,11 @@ def resume(
             f"store: got {str(directory)!r}, where a model has hooks of its own on {', '.join(hooks)}, which no file "
             f"holds; accepted: bayesticket.train(…, model=…, store={str(directory)!r}) with that model and options"
         )
-    return train_config(config, store=directory, checkpoint_every=checkpoint_every, threads=threads, progress=progress)
+    return train_config(
+        config,
+        store=directory,
+        checkpoint_every=checkpoint_every,
+        threads=threads,
+        progress=progress,
+        tracker=tracker,
+    )

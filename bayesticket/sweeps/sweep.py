@@ -22,6 +22,7 @@ from bayesticket.runs import (
     SharedOptions,
     SnapshotPlan,
     Snapshots,
+    Tracking,
     TrainConfig,
     Training,
     as_plan,
@@ -31,6 +32,7 @@ from bayesticket.runs import (
     in_words,
     missing_epochs,
     notice_other_versions,
+    require_tracker,
 )
 from bayesticket.specs import spec_id
 from bayesticket.sweeps.dataset import Key, Label, Runs, RunSummary, assemble, name_of
@@ -57,6 +59,7 @@ def sweep(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     snapshots: SnapshotPlan | Sequence[int] | None = None,
+    tracker: Tracking | None = None,
     progress: bool | None = None,
     same_versions: bool = False,
     **options: Unpack[SharedOptions],
@@ -97,6 +100,7 @@ def sweep(
         workers=workers,
         checkpoint_every=checkpoint_every,
         snapshots=snapshots,
+        tracker=tracker,
         progress=progress,
         same_versions=same_versions,
     )
@@ -134,6 +138,7 @@ def sweep_configs(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     snapshots: SnapshotPlan | Sequence[int] | None = None,
+    tracker: Tracking | None = None,
     progress: bool | None = None,
     same_versions: bool = False,
 ) -> Runs:
@@ -150,6 +155,7 @@ def sweep_configs(
         workers=workers,
         checkpoint_every=checkpoint_every,
         snapshots=snapshots,
+        tracker=tracker,
         progress=progress,
         same_versions=same_versions,
     )
@@ -165,6 +171,7 @@ def train_missing(
     workers: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     snapshots: SnapshotPlan | Sequence[int] | None = None,
+    tracker: Tracking | None = None,
     progress: bool | None = None,
     display: ShowJobs | None = None,
     same_versions: bool = False,
@@ -178,6 +185,7 @@ def train_missing(
     require_integer("checkpoint_every", checkpoint_every, least=1)
     whole = _absolute(store)
     directories = {key: whole / spec_id(config) for key, config in configs.items()}
+    require_tracker(tracker)
     if (plan := as_plan(snapshots)) is not None:
         for config in configs.values():
             plan.epochs_of(config.epochs)  # raises where a run does not come so far
@@ -188,7 +196,7 @@ def train_missing(
     jobs: dict[Path, Job] = {}
     for key, config in configs.items():
         if directories[key] not in jobs and not is_complete(directories[key], config):
-            jobs[directories[key]] = Job(_name(key, axes), config, directories[key], checkpoint_every, plan)
+            jobs[directories[key]] = Job(_name(key, axes), config, directories[key], checkpoint_every, plan, tracker)
     if not jobs:
         return
     require_directory("store", whole)

@@ -20,6 +20,7 @@ from bayesticket.runs import (
     Run,
     RunDirectory,
     SnapshotPlan,
+    Tracking,
     TrainConfig,
     train_config,
 )
@@ -41,6 +42,7 @@ class Job:
     store: Path
     checkpoint_every: int = 500
     snapshots: SnapshotPlan | None = None
+    tracker: Tracking | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ def _train(job: Job, directory: RunDirectory, reporter: ProgressReporter, stop: 
                 store=directory,
                 checkpoint_every=job.checkpoint_every,
                 snapshots=job.snapshots,
+                tracker=job.tracker,
                 progress=reporter,
                 stop=stop,
             )

@@ -111,7 +111,7 @@ MAY_BE_A_FUNCTION = {"progress", "stop_when"}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> SimpleNamespace:
     """What functions may be given: a run, where it is saved, a sweep, and what comes of them."""
-    store, run = tmp_path_factory.mktemp("runs"), bt.train(TASK, **FAST)
+    store, run = tmp_path_factory.mktemp("runs"), bt.train(TASK, snapshots=[0], **FAST)
     runs = bt.sweep(TASK, {"none": None, "kl": bt.KLPrior()}, seeds=[0, 1], store=store / "sweep", workers=1, **FAST)
     seen = {"model": run.model, "batch": TASK.split().test}
     at_work = {"executor": ThreadPoolExecutor(1), "workers": None, "progress": False}
@@ -140,6 +140,12 @@ FUNCTIONS: dict[str, typing.Callable[[SimpleNamespace], tuple[typing.Callable, d
     "retrain": lambda world: (bt.retrain, {"run": world.run, "ticket": world.ticket, "options": {"epochs": 1}}),
     "ticket_config": lambda world: (bt.ticket_config, {"config": world.run.config, "ticket": world.ticket}),
     "spec": lambda world: (bt.spec, {}),
+    "film": lambda world: (bt.film, {"runs": world.run, "path": "film.html"}),
+    "Tracker": lambda world: (bt.Tracker, {"module": SimpleNamespace(init=print, log=print, finish=print)}),
+    "TensorBoard": lambda world: (bt.TensorBoard, {"directory": "logs"}),
+    "Run.at": lambda world: (world.run.at, {"epoch": 0}),
+    "Run.nearest_epoch": lambda world: (world.run.nearest_epoch, {"epoch": 0}),
+    "Run.measure": lambda world: (world.run.measure, {"measures": (bt.Accuracy(),)}),
     "Run.grok_epoch": lambda world: (world.run.grok_epoch, {}),
     "Run.memorised_epoch": lambda world: (world.run.memorised_epoch, {}),
     "Run.stable_after": lambda world: (world.run.stable_after, {}),
