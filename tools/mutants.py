@@ -52,6 +52,7 @@ EQUIVALENT = [
     ("interventions/context", "draws += 1", "draws -= 1", "another stream of the same noise"),
     ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
     ("analysis/likelihood", "self.x, 0.0)", "self.x, 2.0)", "what stands at infinity is replaced where it is used"),
+    ("runs/options", "total=False", "total=True", "only type checkers see it"),
     ("interventions/watch", "kind) and issubclass", "kind) or issubclass", "classes of the library never change"),
     ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),
     *(

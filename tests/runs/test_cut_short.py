@@ -1,15 +1,19 @@
 """Functions that stop a run, exceptions in them, and what can be read of a run so far."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from helpers import refused
 from jobs import assert_same
-from small_runs import COPYING, QUICK, TOKENS
+from small_runs import COPYING, QUICK, TOKENS, plain
 
 import bayesticket as bt
-from bayesticket.runs import Training
+from bayesticket.runs import RunDirectory, Training
+from bayesticket.runs.checkpoint import checkpoint_of, restore_checkpoint
 
 EPOCHS = 30
 
@@ -159,6 +163,22 @@ def test_what_is_out_of_date_is_not_read(whole, tmp_path):
     assert not (store / "curves.parquet").exists()
     assert bt.Run.load(store, partial=True).epoch == 21
     assert_same(bt.resume(store), whole)
+
+
+def test_weights_beside_a_run_that_is_under_way_are_not_its_results(tmp_path):
+    """As when a process is killed while it saves: the header says "running" until all is written."""
+    RunDirectory(tmp_path / "run").begin(replace(plain().header(), status="running"), {})
+    (tmp_path / "run" / "weights.safetensors").write_bytes(b"half of them")
+    refused(lambda: bt.Run.load(tmp_path / "run"), "got a run that is not finished")
+
+
+def test_a_checkpoint_with_a_curve_of_another_length_is_refused(tmp_path):
+    training = Training(plain().config)
+    training.take_epoch()
+    tensors, note = checkpoint_of(training)
+    tensors["curves/train_loss"] = torch.zeros(5, dtype=torch.float64)
+    with pytest.raises(bt.BayesticketError, match="curves: got a length of another size; accepted: 1 records"):
+        restore_checkpoint(Training(plain().config), tensors, note)
 
 
 def test_a_callback_may_do_with_its_record_what_it_likes():

@@ -258,6 +258,22 @@ def test_a_function_that_shows_progress_can_stop_the_run(tmp_path):
     assert_same(bt.resume(tmp_path / "run"), plain())
 
 
+def test_an_interrupt_comes_before_an_error_of_the_same_moment(tmp_path):
+    def both(epoch, record):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+        raise RuntimeError("the screen is gone")
+
+    with pytest.raises(bt.Interrupted, match="continue with"):
+        small_run(store=tmp_path / "run", progress=both)
+
+
+@pytest.mark.parametrize("progress", [True, False, None])
+def test_a_bar_is_shown_where_it_is_asked_for(progress, capfd):
+    small_run(epochs=2, progress=progress)
+    assert ("epoch" in capfd.readouterr().err) is bool(progress), "where nobody looks, none is shown unasked"
+
+
 def test_an_ignored_interrupt_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

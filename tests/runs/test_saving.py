@@ -1,6 +1,7 @@
 """Saved runs: all of a run is in its directory, and less never replaces more."""
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -11,6 +12,7 @@ from small_runs import SMALL, TASK, assert_same, interrupt_at, own_model, plain,
 import bayesticket as bt
 from bayesticket.model.build import hooked_transformer
 from bayesticket.runs import (
+    RunDirectory,
     TrainConfig,
     configure,
     train_config,
@@ -215,3 +217,19 @@ def test_the_working_directory_may_be_the_runs_own(tmp_path, monkeypatch):
     for path in ("/", "//"):
         with pytest.raises(bt.BayesticketError, match=r"^path: got '//?'; accepted: .* below the root$"):
             bt.Run.load(path)
+
+
+def test_a_run_that_another_process_completes_meanwhile_is_loaded(tmp_path, monkeypatch):
+    done, locked = small_run(), RunDirectory.locked
+
+    @contextmanager
+    def after_another_process(directory):
+        monkeypatch.undo()
+        done.save(directory.path)
+        with locked(directory):
+            yield
+
+    monkeypatch.setattr(RunDirectory, "locked", after_another_process)
+    run = small_run(store=tmp_path / "run")
+    assert run.source == tmp_path / "run", "it was loaded, not trained again"
+    assert_same(run, done)
