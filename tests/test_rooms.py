@@ -10,7 +10,7 @@ import bayesticket
 
 HOUSE = Path(bayesticket.__file__).parent
 ORDER = (
-    *("errors", "seeding", "files", "threads", "notices"),
+    *("errors", "seeding", "files", "threads", "notices", "notebooks"),
     *("specs", "schedules", "tasks", "model", "attention", "theory", "optim", "interventions", "measures"),
     *("runs", "sweeps", "analysis", "figures", "paper", "cli"),
 )

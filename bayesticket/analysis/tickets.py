@@ -25,6 +25,7 @@ from bayesticket.analysis.pruning import Scope, magnitude_masks, named_matrices,
 from bayesticket.errors import refuse, refuse_case, require_choice, require_integer
 from bayesticket.interventions import TicketMask
 from bayesticket.model import HookedTransformer, is_mlp, is_routing
+from bayesticket.notebooks import html_lines, html_table
 from bayesticket.runs import (
     ProgressFunction,
     Run,
@@ -61,6 +62,13 @@ class Ticket(Spec):
 
     def __post_init__(self):
         object.__setattr__(self, "masks", self.mask.masks)  # TicketMask checks and copies them
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how much of each matrix is removed."""
+        rows = [
+            [name, f"{mask.numel():,}", f"{self.sparsity_by_matrix[name]:.1%}"] for name, mask in self.masks.items()
+        ]
+        return html_lines(repr(self)) + html_table(["matrix", "weights", "removed"], rows)
 
     @property
     def mask(self) -> TicketMask:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from bayesticket.errors import refuse_case, refuse_name
+from bayesticket.notebooks import html_table
 from bayesticket.specs import Spec, changed
 
 Half = Literal["train", "test", "unseen"]
@@ -144,6 +145,10 @@ class Measured(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return html_table(["measure", "value"], [[name, f"{value:.6g}"] for name, value in self.items()])
 
     def __repr__(self) -> str:
         if not self:

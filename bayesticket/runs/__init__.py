@@ -5,6 +5,7 @@ owner of its files; a `Run` is what it leaves. Many runs at once are the busines
 """
 
 from bayesticket.runs.config import TrainConfig, configure, configure_from, option_names
+from bayesticket.runs.description import describe_config, restore_config
 from bayesticket.runs.directory import Busy, RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import COMPLETE, Header, Status
@@ -13,7 +14,7 @@ from bayesticket.runs.loop import NonFiniteLoss, Training, keep_freed_memory
 from bayesticket.runs.options import Options, SharedOptions
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction
-from bayesticket.runs.run import MEMORISED, Run, describe_config, restore_config
+from bayesticket.runs.run import MEMORISED, Run
 from bayesticket.runs.session import NotSaved
 from bayesticket.runs.snapshots import At, Every, LogSpaced, Snapshot, SnapshotPlan, Snapshots, as_plan, missing_epochs
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining

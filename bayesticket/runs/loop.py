@@ -25,11 +25,12 @@ from bayesticket.measures import (
 from bayesticket.model import TokenRows, choose_forward, load_parameters, mounted, not_shared
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
+from bayesticket.runs.description import describe_config
 from bayesticket.runs.header import Part, Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse
-from bayesticket.runs.run import Run, describe_config
+from bayesticket.runs.run import Run
 from bayesticket.runs.snapshots import Snapshot, SnapshotPlan, Snapshots, plan_as_text
 from bayesticket.runs.stopping import require_recorded
 from bayesticket.runs.versions import own_classes, versions

@@ -24,14 +24,16 @@ from bayesticket.errors import (
 from bayesticket.files import reading, require_path
 from bayesticket.measures import Measure
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
+from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.description import restore_config
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import Header, Part, Status
 from bayesticket.runs.snapshots import Snapshot, Snapshots, nearest, no_snapshot
-from bayesticket.runs.versions import different_versions, notice_other_versions, parse_classes, versions
-from bayesticket.specs import JSON, describe, description_id, restore
+from bayesticket.runs.versions import notice_other_versions, versions
+from bayesticket.specs import JSON, description_id, restore
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -40,6 +42,13 @@ if TYPE_CHECKING:
 
 MEMORISED = 0.99
 """The training accuracy that counts as memorising."""
+
+
+_ACCURACIES = (
+    ("train_accuracy", "train", "#D55E00"),
+    ("test_accuracy", "test", "#0072B2"),
+    ("unseen_accuracy", "test, unseen", "#E69F00"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +247,17 @@ class Run:
             f"grokked {shown(self.grok_epoch())}, test accuracy {last:.1%})"
         )
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how the run ended, and its accuracies as a sparkline."""
+        shown = [
+            (name, colour, self.curves.index.to_list(), self.curves[column].to_list())
+            for column, name, colour in _ACCURACIES
+            if column in self.curves
+        ]
+        made = self.description.get("intervention")
+        lines = html_lines(repr(self), f"run {self.id}" + ("" if made else ", no intervention"))
+        return lines + sparkline(shown, f"accuracies up to epoch {self.epoch:,}")
+
     def header(self) -> Header:
         """What `run.json` says of the run."""
         made_with = self.made_with or versions()
@@ -305,31 +325,3 @@ class Run:
             source=directory.path,
             snapshots=Snapshots(header.id, directory.snapshots_path),
         )
-
-
-def restore_config(
-    description: dict[str, JSON], tensors: dict[str, Tensor], made_with: Mapping[str, str] | None = None
-) -> TrainConfig:
-    """The configuration that `describe_config` wrote down; classes of yours have to be defined.
-
-    Errors name the modules of such classes, which the header of the run has in `made_with`.
-    """
-    made_with = made_with or {}
-    try:
-        config = restore(description, tensors, parse_classes(made_with.get("classes", "")))
-    except BayesticketError as error:
-        if "bayesticket" not in (differences := different_versions(made_with, versions())):
-            raise
-        written, here = differences["bayesticket"]
-        raise BayesticketError(f"{error}; it was written by bayesticket {written}, and this is {here}") from error
-    if not isinstance(config, TrainConfig):
-        raise refuse("config", config, "the description of a TrainConfig")
-    return config
-
-
-def describe_config(config: TrainConfig) -> tuple[dict[str, JSON], dict[str, Tensor]]:
-    """A configuration as plain JSON, and the tensors it refers to."""
-    tensors: dict[str, Tensor] = {}
-    description = describe(config, tensors)
-    assert isinstance(description, dict)
-    return description, tensors

@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from bayesticket.errors import BayesticketError, one_line, refuse, refuse_case
 from bayesticket.files import require_path
 from bayesticket.runs.config import TrainConfig
-from bayesticket.runs.run import Run, describe_config
+from bayesticket.runs.description import describe_config
+from bayesticket.runs.run import Run
 from bayesticket.specs import JSON, description_id
 
 log = logging.getLogger("bayesticket")

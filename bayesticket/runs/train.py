@@ -15,11 +15,12 @@ from bayesticket.model import Architecture, HookedTransformer
 from bayesticket.optim import LossFunction, Optimizer
 from bayesticket.runs.checkpoint import restore_checkpoint
 from bayesticket.runs.config import TrainConfig, configure
+from bayesticket.runs.description import describe_config, restore_config
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.loop import Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction, require_progress
-from bayesticket.runs.run import Run, describe_config, restore_config
+from bayesticket.runs.run import Run
 from bayesticket.runs.session import Session
 from bayesticket.runs.snapshots import SnapshotPlan, Snapshots, as_plan, in_short, missing_epochs, plan_of_text
 from bayesticket.runs.stopping import StopFunction, StopRule, split_stop

@@ -12,6 +12,7 @@ import xarray as xr
 
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_several
 from bayesticket.measures import DEFAULT_MEASURES, Column
+from bayesticket.notebooks import html_table
 from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
 
 if TYPE_CHECKING:
@@ -282,8 +283,22 @@ class Runs:
             lines[_MOST_LINES:] = [f"    … ({len(grokked)} arms in all)"]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each arm, with how many of its runs grokked, and when."""
+        from bayesticket.analysis import median_time
 
-_MOST_LINES = 20
+        arms, rows = self._rows(), []
+        for label in arms[:_MOST_ROWS]:
+            labels = label if isinstance(label, tuple) else (label,)
+            times = self.times(**dict(zip(self.axes, labels, strict=False)))
+            median = str(median_time(times)) if times.reached.any() else "never"
+            rows.append([*labels, f"{int(times.reached.sum())} of {len(times)}", median])
+        if len(arms) > _MOST_ROWS:
+            rows.append([f"… ({len(arms)} arms in all)"])
+        return html_table([*map(str, arms.names), "grokked", "median epoch, 95% interval"], rows)
+
+
+_MOST_LINES, _MOST_ROWS = 20, 100
 
 
 def _require_known(axis: str, given: object, known: list[Label]) -> None:

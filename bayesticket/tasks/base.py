@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_choice, require_integer, require_number
+from bayesticket.notebooks import html_lines
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec
 from bayesticket.tasks.examples import Examples, Split
@@ -64,7 +65,9 @@ class AbstractTask(Spec, abc.ABC):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         # A notebook shows a task on its own as `print` does, and as one types it inside of something else.
-        return {"text/plain": str(self)}
+        said = str(self)
+        size = said.removeprefix(f"{self!r}: ")
+        return {"text/plain": said, "text/html": html_lines(repr(self), " ".join(self.position_labels), size)}
 
     def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
         """A number for each example, equal for examples that a symmetry of the task maps onto each other.

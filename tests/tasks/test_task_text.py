@@ -122,7 +122,10 @@ def test_the_size_of_a_task_whose_inputs_are_too_many_to_list():
 
 def test_a_notebook_shows_what_print_shows():
     said = "ModularAddition(p=7): 49 examples of 5 positions, 9 tokens, 7 targets"
-    assert ModularAddition(p=7)._repr_mimebundle_() == {"text/plain": said}
+    shown = ModularAddition(p=7)._repr_mimebundle_()
+    assert shown["text/plain"] == said
+    html = "<div><b>ModularAddition(p=7)</b></div><div>a + b noise =</div><div>49 examples of 5 positions"
+    assert shown["text/html"].startswith(html)
 
 
 def test_how_a_task_is_written_changes_neither_its_repr_nor_its_id():
