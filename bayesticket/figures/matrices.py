@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import torch
 from jaxtyping import Float
@@ -92,7 +93,7 @@ def plot_circle(run: Run, frequency: int | None = None, *, epochs: Sequence[int]
 
 def plot_norms(run: Run) -> go.Figure:
     """The norms of the weights through training, by kind of parameter."""
-    norms = run.measure(WeightNorms())
+    norms = pd.DataFrame(run.measure(WeightNorms()))
     figure = go.Figure()
     kinds = [name for name in norms if name.startswith("weight_norms[")]
     for place, column in enumerate(kinds):

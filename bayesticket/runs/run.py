@@ -116,17 +116,18 @@ class Run:
         require_integer("epoch", epoch, least=0)
         return nearest(epoch, self._epochs_kept())
 
-    def measure(self, *measures: Measure, epochs: Iterable[int] | None = None) -> pd.DataFrame:
+    def measure(self, *measures: Measure, epochs: Iterable[int] | None = None) -> pd.DataFrame | pd.Series:
         """Measures the run at some epochs, by default at all snapshots: what recording would have given there.
 
         Columns are those that the measures have in `curves`, on the halves that training records them on, under the
-        interventions as they were.
+        interventions as they were. A single column is a Series.
         """
         from bayesticket.runs.afterwards import measure_afterwards
 
         kept = self._epochs_kept()
         chosen = kept if epochs is None else require_several("epochs", epochs, "epochs, such as [0, 500]")
-        return measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
+        found = measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
+        return pd.Series(found.iloc[:, 0]) if len(found.columns) == 1 else found
 
     def _epochs_kept(self) -> list[int]:
         """The epochs of which the weights are there."""

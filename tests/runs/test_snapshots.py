@@ -163,7 +163,7 @@ def test_chosen_epochs_are_measured_in_order():
 def test_the_end_of_any_run_can_be_measured():
     found = small_run().measure(bt.AttentionEntropy())
     recorded = small_run(measures=[bt.AttentionEntropy()])
-    assert found["attention_entropy"].loc[40] == recorded.curves["attention_entropy"].loc[40]
+    pd.testing.assert_series_equal(found, recorded.curves["attention_entropy"].loc[[40]], check_exact=True)
 
 
 @pytest.mark.parametrize(
