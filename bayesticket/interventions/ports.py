@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
 
 
+def require_ports(parts: Iterable["Intervention"]) -> None:
+    """Raises where a part of a recipe does nothing at any port, as one with a misspelt port does."""
+    for part in parts:
+        ports = ("init", "edits", "reads", "penalty", "gradients", "project", "check", "why_full")
+        if not any(part.fills(port) for port in ports):  # type: ignore[arg-type]
+            accepted = f"one with a port, of these names: {', '.join(ports)}"
+            raise refuse_case(type(part).__name__, "an intervention that does nothing", accepted)
+
+
 def initial_state(part: "Intervention", context: Context) -> dict[str, Tensor]:
     """The state that a part of a recipe begins with; raises unless it is tensors by name."""
     state = part.init(context)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from bayesticket.errors import BayesticketError
+from bayesticket.errors import BayesticketError, refuse
 from bayesticket.measures.attention import KLToOracle
 from bayesticket.measures.base import AttentionMeasure, Measure
 from bayesticket.measures.gradients import AttentionGradient
@@ -55,9 +55,13 @@ def additional(default: Iterable[Measure], chosen: Iterable[Measure]) -> list[Me
     >>> additional([KLToOracle()], [KLToOracle(), KLToOracle(half=("train", "test"))])
     [KLToOracle(half=('test',))]
     """
+    kinds = {measure.name: type(measure) for measure in default}
     recorded = {measure.name: set(measure.recorded_on) for measure in default}
     further: list[Measure] = []
     for measure in chosen:
+        if (taken := kinds.get(measure.name)) not in (None, type(measure)):
+            accepted = f"measures of another name; the library's {taken.__name__} is recorded by default"  # type: ignore[union-attr]
+            raise refuse("measures", measure.name, accepted)
         parts = tuple(part for part in measure.recorded_on if part not in recorded.get(measure.name, ()))
         if measure.name not in recorded:
             further.append(measure)

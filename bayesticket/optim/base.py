@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from bayesticket.errors import refuse, require_choice, require_integer, require_number
+from bayesticket.errors import refuse, refuse_case, require_choice, require_integer, require_number
 from bayesticket.schedules import Schedule, Strength, largest_of, value_at
 from bayesticket.specs import Spec, field_names, is_library_class, spec
 
@@ -138,6 +138,10 @@ def build_optimizer(optimizer: Optimizer, parameters: Mapping[str, Parameter]) -
     built = replace(optimizer, **largest).build(trained)
     if not isinstance(built, torch.optim.Optimizer):
         raise refuse(f"{type(optimizer).__name__}.build", built, "a torch.optim.Optimizer")
+    if isinstance(built, torch.optim.LBFGS):
+        raise refuse_case(
+            f"{type(optimizer).__name__}.build", "LBFGS, whose step needs a closure", "one whose does not"
+        )
     return built
 
 

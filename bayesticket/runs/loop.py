@@ -29,7 +29,7 @@ from bayesticket.runs.description import describe_config
 from bayesticket.runs.header import Part, Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.records import Records
-from bayesticket.runs.rehearse import rehearse
+from bayesticket.runs.rehearse import rehearse, rehearse_loss
 from bayesticket.runs.run import Run
 from bayesticket.runs.snapshots import Snapshot, SnapshotPlan, Snapshots, plan_as_text
 from bayesticket.runs.stopping import require_recorded
@@ -106,6 +106,7 @@ class Training:
             half.rows, half.live.epoch = self._rows_of(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
+        rehearse_loss(config.loss, self.model.cfg.d_vocab_out, train.targets)
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
         if not all(is_library_class(type(measure)) for measure in self.measures):
             for half in (self.test, self.train):

@@ -5,12 +5,25 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from bayesticket.errors import refuse_case
 from bayesticket.interventions import Live
 from bayesticket.measures import run_forward
 from bayesticket.model import HookedTransformer
 from bayesticket.optim import LossFunction
+from bayesticket.specs import is_library_class
+
+
+def rehearse_loss(loss: LossFunction, n_outputs: int, targets: Tensor) -> None:
+    """Raises unless a loss of the user's gives one number that can be differentiated, here of even logits."""
+    if is_library_class(type(loss)):
+        return
+    logits = torch.zeros(len(targets), n_outputs, device=targets.device, requires_grad=True)
+    value: object = loss(logits, targets)
+    if not isinstance(value, Tensor) or value.ndim or not value.requires_grad:
+        given = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) and value.ndim else repr(value)
+        raise refuse_case(type(loss).__name__, given, "a tensor of one number, differentiable in the logits")
 
 
 def rehearse(

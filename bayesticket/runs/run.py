@@ -1,7 +1,6 @@
 """A training run: its configuration, its curves and its weights."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from bayesticket.errors import (
     require_several,
 )
 from bayesticket.files import reading, require_path
-from bayesticket.measures import Measure
+from bayesticket.measures import Column, Measure
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
@@ -221,8 +220,12 @@ class Run:
 
     def _of_layer(self, measure: str, layer: int | None) -> str:
         """The column of a default measure at a layer; raises where the run has several layers, and none is named."""
-        of_each = re.compile(rf"{measure}\[layer=each\]\[L(\d+)\]")
-        layers = {int(found[1]): name for name in self.curves if (found := of_each.fullmatch(name))} or {0: measure}
+        columns = {name: Column.parse(name) for name in self.curves}
+        layers = {
+            int(column.entry.removeprefix("L")): name
+            for name, column in columns.items()
+            if (column.half, column.measure, column.fields) == (None, measure, "layer=each")
+        } or {0: measure}
         if layer is None and len(layers) == 1:
             return layers[0]
         if isinstance(layer, bool) or not isinstance(layer, int | None) or layer not in layers:

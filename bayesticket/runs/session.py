@@ -18,6 +18,7 @@ from bayesticket.runs.run import Run
 from bayesticket.runs.snapshots import Snapshots
 from bayesticket.runs.stopping import StopFunction, says_stop
 from bayesticket.runs.tracking import Tracked, Tracking
+from bayesticket.specs import is_library_class
 
 log = logging.getLogger("bayesticket")
 
@@ -43,6 +44,7 @@ class Session:
     ):
         self.training, self.directory, self.checkpoint_every = training, directory, checkpoint_every
         self.stop_when, self.warned = stop_when, False
+        self._kept_once = is_library_class(type(training.config.optimizer))
         self.tracked = Tracked(tracker)
         self.status: Status = "interrupted"
         """How the session ends, as far as is known."""
@@ -108,6 +110,9 @@ class Session:
             if training.epoch in self.snapshots_at:
                 self._take_snapshot()
             training.take_epoch()
+            if not self._kept_once:
+                checkpoint_of(training)  # raises where an optimiser of the user's has state that no file can hold
+                self._kept_once = True
             training.seconds = time.perf_counter() - started
             if training.records and training.records[-1]["epoch"] == training.epoch - 1:
                 self.tracked.tell("record", training.epoch - 1, dict(training.records[-1]))

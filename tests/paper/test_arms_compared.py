@@ -3,6 +3,8 @@
 import pytest
 
 from bayesticket.analysis import Times, log_rank_excess, log_rank_p
+from bayesticket.figures import PALETTE
+from bayesticket.paper.figure import verdict_of_share
 from bayesticket.paper.times import SIGNIFICANT, earlier, plot_times, share
 
 END = 5000
@@ -31,6 +33,13 @@ def test_a_p_at_the_level_decides_nothing():
     assert earlier(LATE, LATE) == "undecided"
 
 
+@pytest.mark.parametrize(
+    ("n", "of", "expected"), [(5, 5, "reproduced"), (3, 5, "partly"), (2, 5, "not reproduced"), (2, 4, "partly")]
+)
+def test_half_of_the_runs_are_partly(n, of, expected):
+    assert verdict_of_share(n, of) == expected
+
+
 def test_an_arm_in_words():
     assert share(times(1000, None, 3000)).startswith("2 of 3 runs grokked, median 3,000 [")
     assert share(times(None, None)) == "none of 2 runs grokked"
@@ -41,6 +50,11 @@ def test_every_run_is_a_mark_and_only_a_median_that_is_reached_is_a_bar():
     grokked, censored, *others = figure.data
     assert list(grokked.x) == [1000, 1200]
     assert list(censored.x) == [END]
+    assert {trace.marker.color for trace in (grokked, *others[::2]) if len(trace.x)} == {PALETTE[0]}
+    assert censored.marker.color == PALETTE[1]
+    for trace in figure.data:
+        for place in trace.y:
+            assert abs(place - round(place)) < 0.3, "a run stands in the row of its arm"
     assert [list(trace.x) for trace in others] == [[], [END, END]]
     assert [shape.x0 for shape in figure.layout.shapes] == [1200]
     assert list(figure.layout.yaxis.ticktext) == ["some", "none"]
