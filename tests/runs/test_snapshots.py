@@ -64,6 +64,7 @@ def test_a_run_is_the_same_with_snapshots_and_without(tmp_path):
     assert_same(plain, kept)
     assert plain.id == kept.id
     assert list(kept.snapshots) == KEPT
+    assert len(kept.snapshots) == len(KEPT)
     assert dict(plain.snapshots) == {}
     assert repr(kept.snapshots) == "Snapshots(0, 10, 20, 30, 40)"
 

@@ -26,7 +26,7 @@ from bayesticket.sweeps import Grid
 
 def test_the_signature_of_train_is_the_configuration():
     parameters = dict(inspect.signature(bt.train).parameters)
-    for name in ("store", "checkpoint_every", "threads", "progress"):
+    for name in ("store", "checkpoint_every", "snapshots", "threads", "progress", "tracker"):
         parameters.pop(name)
     settings = {name for kind in (bt.AdamW, bt.SGD, bt.Muon, bt.Lion) for name in field_names(kind)}
     assert set(parameters) == {field.name for field in fields(TrainConfig)} | settings
