@@ -64,6 +64,11 @@ def deep_model(*, seed=0, **changes):
     return hooked_transformer(config | {"act_fn": "relu", "normalization_type": "LN"} | changes, seed=seed)
 
 
+def precise_model(task, *, seed=1):
+    """A small model of two heads, in double precision."""
+    return bt.build_model(task, d_model=8, n_heads=2, d_mlp=16, seed=seed, dtype=torch.float64)
+
+
 def addition_grid(p, k=2):
     """A model whose weights are not near zero, and every example of a sum of k numbers modulo p."""
     task = bt.ModularAddition(p=p) if k == 2 else bt.KOperandAddition(k=k, p=p)

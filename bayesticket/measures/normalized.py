@@ -69,11 +69,12 @@ class NormalizedMLPLoss(Measure):
                 f"a model with edits between {MIDDLE} and its logits",
                 "edits of the embedding and the attention only, since the MLP is run again without them",
             )
-        mlp, radius = model.blocks[0].mlp, self._radius(model)
+        mlp, radius = model.blocks[0].mlp, self.radius_of(model)
         logits = _logits_of(model, middle, radius / mlp.W_in.norm(), radius / mlp.W_out.norm())
         return F.cross_entropy(logits, seen.batch.targets)
 
-    def _radius(self, model: HookedTransformer) -> float:
+    def radius_of(self, model: HookedTransformer) -> float:
+        """The radius of the sphere: the one given, or that of the model's initial weights."""
         if self.radius is not None:
             return self.radius
         scale = getattr(getattr(model, "architecture", None), "init_scale", 1.0)

@@ -2,16 +2,13 @@
 
 import pytest
 import torch
+from helpers import precise_model
 
 import bayesticket as bt
 
 TASK = bt.ModularAddition(p=7)
 TRAIN = TASK.split(train_fraction=0.4).train
 PATTERN = "blocks.0.attn.hook_pattern"
-
-
-def a_model(seed=1):
-    return bt.build_model(TASK, d_model=8, n_heads=2, d_mlp=16, seed=seed, dtype=torch.float64)
 
 
 def last_row(model, tokens, hooks=()):
@@ -39,7 +36,7 @@ def test_only_interventions_are_composed(other):
 
 def test_hooks_of_a_task_are_made_for_its_examples():
     # A teacher's attention depends on the distractors too, which are drawn by a seed.
-    teacher, model, examples = a_model(seed=9), a_model(), TASK.examples(seed=0)
+    teacher, model, examples = precise_model(TASK, seed=9), precise_model(TASK), TASK.examples(seed=0)
     hooks = bt.FrozenAttention(teacher).hooks(TASK)
     assert torch.equal(last_row(model, examples.tokens, hooks), last_row(teacher, examples.tokens))
 
@@ -59,7 +56,7 @@ def test_hooks_act_from_left_to_right_each_with_a_state_of_its_own():
 
     seen = []
     keep = ("blocks.0.hook_mlp_out", lambda tensor, hook: seen.append(tensor))
-    model = a_model()
+    model = precise_model(TASK)
     with torch.no_grad():
         for hooks in ([], (DoublingAndAdding(1.0) + DoublingAndAdding(5.0)).hooks(TRAIN)):
             with model.hooks(fwd_hooks=[*hooks, keep]):
@@ -68,7 +65,9 @@ def test_hooks_act_from_left_to_right_each_with_a_state_of_its_own():
 
 
 @pytest.mark.parametrize(
-    "use", [lambda recipe: recipe.hooks(TRAIN), lambda recipe: recipe.attach(a_model(), TRAIN)], ids=["hooks", "attach"]
+    "use",
+    [lambda recipe: recipe.hooks(TRAIN), lambda recipe: recipe.attach(precise_model(TASK), TRAIN)],
+    ids=["hooks", "attach"],
 )
 def test_one_query_by_two_names_is_replaced_once(use):
     # That −1 and 4 are the same query is known where sequences have a length.

@@ -6,6 +6,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import precise_model
 
 import bayesticket as bt
 from bayesticket.interventions.live import term_names
@@ -14,10 +15,6 @@ TASK = bt.ModularAddition(p=7)
 SPLIT = TASK.split(train_fraction=0.4)
 TRAIN = SPLIT.train
 PATTERN = "blocks.0.attn.hook_pattern"
-
-
-def a_model(seed=1):
-    return bt.build_model(TASK, d_model=8, n_heads=2, d_mlp=16, seed=seed, dtype=torch.float64)
 
 
 def task_loss(model, batch=TRAIN):
@@ -46,7 +43,7 @@ def test_a_loop_with_attach_is_the_loop_written_by_hand():
         + bt.QKPenalty(strength=0.1)
         + bt.NormMatch(radius=3.0)
     )
-    model, other = a_model(), a_model()
+    model, other = precise_model(TASK), precise_model(TASK)
     with recipe.attach(model, TRAIN) as live:
         losses = steps(
             model,
@@ -95,7 +92,7 @@ def test_a_loop_with_attach_is_the_loop_written_by_hand():
 
 
 def test_terms_are_named_and_add_up():
-    model = a_model()
+    model = precise_model(TASK)
     recipe = bt.KLPrior() + bt.FrozenAttention() + bt.QKPenalty() + bt.KLPrior("uniform")
     with recipe.attach(model, TRAIN) as live:
         model(TRAIN.tokens)
@@ -105,7 +102,7 @@ def test_terms_are_named_and_add_up():
 
 
 def test_a_recipe_without_penalties_costs_nothing():
-    with bt.Recipe().attach(a_model(), TRAIN) as live:
+    with bt.Recipe().attach(precise_model(TASK), TRAIN) as live:
         assert live.penalty().item() == 0.0
         assert live.penalties() == {}
 
@@ -120,13 +117,13 @@ def test_parts_of_one_kind_are_numbered(count):
 
 
 def test_a_penalty_before_any_forward_pass_is_refused():
-    model = a_model()
+    model = precise_model(TASK)
     with bt.KLPrior().attach(model, TRAIN) as live, pytest.raises(bt.BayesticketError, match="before penalty"):
         live.penalty()
 
 
 def test_a_penalty_after_the_context_is_refused():
-    model = a_model()
+    model = precise_model(TASK)
     with bt.KLPrior().attach(model, TRAIN) as live:
         model(TRAIN.tokens)
     with pytest.raises(bt.BayesticketError, match="the model has not run since attach"):
@@ -134,7 +131,7 @@ def test_a_penalty_after_the_context_is_refused():
 
 
 def test_a_penalty_on_another_number_of_sequences_is_refused():
-    model = a_model()
+    model = precise_model(TASK)
     message = rf"the model ran on 5 sequences; accepted: the {len(TRAIN)} of the batch"
     with bt.KLPrior().attach(model, TRAIN) as live:
         model(TRAIN.tokens[:5])
@@ -161,7 +158,7 @@ def test_edits_by_sequence_refuse_another_number_of_sequences(attached):
     ],
 )
 def test_a_schedule_without_an_epoch_is_refused(recipe, field):
-    model = a_model()
+    model = precise_model(TASK)
 
     def use(live):
         model(TRAIN.tokens)
@@ -175,7 +172,7 @@ def test_a_schedule_without_an_epoch_is_refused(recipe, field):
 
 
 def test_entering_twice_is_refused_and_leaves_the_first_at_work():
-    model = a_model()
+    model = precise_model(TASK)
     plain = task_loss(model).item()
     with bt.FrozenAttention().attach(model, TRAIN) as live:
         inside = task_loss(model).item()
@@ -188,7 +185,7 @@ def test_entering_twice_is_refused_and_leaves_the_first_at_work():
 @pytest.mark.parametrize("batch", [TASK, SPLIT, TRAIN.tokens, None])
 def test_only_half_of_a_split_can_be_attached(batch):
     with pytest.raises((bt.BayesticketError, TypeError), match="batch"):
-        bt.KLPrior().attach(a_model(), batch)
+        bt.KLPrior().attach(precise_model(TASK), batch)
 
 
 def test_hooks_of_a_task_whose_positions_are_drawn_are_refused():
@@ -200,7 +197,7 @@ def test_hooks_of_a_task_whose_positions_are_drawn_are_refused():
 
 
 def test_entering_projects_once_and_project_every_time():
-    model = a_model()
+    model = precise_model(TASK)
     live = bt.NormMatch(radius=3.0).attach(model, TRAIN)
 
     def norm():
@@ -224,7 +221,7 @@ def test_entering_projects_once_and_project_every_time():
 
 
 def test_project_counts_the_steps():
-    with bt.Recipe().attach(a_model(), TRAIN) as live:
+    with bt.Recipe().attach(precise_model(TASK), TRAIN) as live:
         assert live.context.step == 0
         live.project()
         live.project()
@@ -232,7 +229,7 @@ def test_project_counts_the_steps():
 
 
 def test_no_graph_outlives_the_context():
-    model = a_model()
+    model = precise_model(TASK)
     with bt.KLPrior().attach(model, TRAIN) as live:
         kept = []
         with model.hooks(fwd_hooks=[(PATTERN, lambda pattern, hook: kept.append(weakref.ref(pattern)))]):
@@ -258,7 +255,7 @@ def test_masks_of_frozen_parameters_are_held_without_gradients():
 
 
 def test_the_users_hooks_inside_do_not_drop_ours():
-    model = a_model()
+    model = precise_model(TASK)
     with bt.FrozenAttention("uniform").attach(model, TRAIN):
         ours = task_loss(model).item()
         seen = []
@@ -274,32 +271,32 @@ def test_the_users_hooks_inside_do_not_drop_ours():
 
 @pytest.mark.parametrize("permanent", [False, True])
 def test_ours_do_not_drop_the_users(permanent):
-    model = a_model()
+    model = precise_model(TASK)
     scale = ("blocks.0.mlp.hook_post", lambda tensor, hook: tensor * 0.5)
     model.add_hook(*scale, is_permanent=permanent)
     alone = task_loss(model).item()
-    assert alone != task_loss(a_model()).item()
+    assert alone != task_loss(precise_model(TASK)).item()
     with bt.FrozenAttention("uniform").attach(model, TRAIN):
         both = task_loss(model).item()
     assert task_loss(model).item() == alone
-    other = a_model()
+    other = precise_model(TASK)
     with other.hooks(fwd_hooks=[scale, *bt.FrozenAttention("uniform").hooks(TRAIN)]):
         assert task_loss(other).item() == pytest.approx(both, rel=1e-12)
 
 
 def test_ours_inside_the_users_context_do_not_drop_the_users():
-    model = a_model()
+    model = precise_model(TASK)
     scale = ("blocks.0.mlp.hook_post", lambda tensor, hook: tensor * 0.5)
     with model.hooks(fwd_hooks=[scale]):
         alone = task_loss(model).item()
         with bt.FrozenAttention("uniform").attach(model, TRAIN):
             assert task_loss(model).item() != alone
         assert task_loss(model).item() == alone
-    assert task_loss(model).item() == task_loss(a_model()).item() != alone
+    assert task_loss(model).item() == task_loss(precise_model(TASK)).item() != alone
 
 
 def test_two_recipes_attached_at_once_act_one_after_the_other():
-    model = a_model()
+    model = precise_model(TASK)
     seen = []
     first, second = bt.FrozenAttention("uniform"), bt.KLPrior("uniform")
     with first.attach(model, TRAIN), second.attach(model, TRAIN) as live:

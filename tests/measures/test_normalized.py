@@ -48,7 +48,7 @@ def test_at_its_own_norm_a_models_loss_is_its_own():
 def test_the_norm_that_weights_are_drawn_with():
     model = bt.build_model(bt.ModularAddition(p=11))
     for matrix in (model.blocks[0].mlp.W_in, model.blocks[0].mlp.W_out):
-        assert NormalizedMLPLoss()._radius(model) == pytest.approx(matrix.norm().item(), rel=0.03)
+        assert NormalizedMLPLoss().radius_of(model) == pytest.approx(matrix.norm().item(), rel=0.03)
 
 
 def test_the_normalised_loss_sees_edits_of_attention():
