@@ -3,8 +3,11 @@
 import contextlib
 import importlib.util
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -38,7 +41,10 @@ def test_every_snippet_about_extending_runs(tmp_path, monkeypatch):
 
 def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb = ModuleType("wandb")
+    wandb.__spec__ = ModuleSpec("wandb", None)
+    wandb.init, wandb.log, wandb.finish = lambda **options: None, lambda values, step: None, lambda: None
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     names = run_all(ROOT / "docs" / "runs.md", {"__name__": "runs"})
     assert names["curves"].index.tolist() == list(names["run"].snapshots)
     assert len(names["of_three"]) == 3

@@ -85,6 +85,9 @@ def test_a_run_with_a_class_of_the_users_loads_without_it(tmp_path):
     class Mine(bt.Intervention):
         strength: float = 1.0
 
+        def penalty(self, context, activations):
+            return None
+
     directory = small_run(intervention=Mine(), epochs=10).save(tmp_path / "run")
     from bayesticket.specs import Spec
 

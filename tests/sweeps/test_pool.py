@@ -270,7 +270,8 @@ def test_a_given_pool_that_breaks_keeps_what_was_trained(tmp_path, gate, capsys)
 def test_what_cannot_be_sent_is_named_before_anything_starts(tmp_path):
     @bt.spec
     class Local(bt.Intervention):
-        pass
+        def penalty(self, context, activations):
+            return None
 
     jobs = [*small_jobs(tmp_path / "store", n=1), small_job(tmp_path / "store", "local", Local())]
     with ProcessPoolExecutor(1, mp_context=FORK) as executor:
