@@ -177,6 +177,20 @@ def tensors_digest(tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> st
     return found.hexdigest()
 
 
+def write_sealed(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
+    """Writes tensors and a note with their own digest, so that `read_sealed` notices any other bytes."""
+    write_tensors(path, tensors, {**note, "sha256": tensors_digest(tensors, note)})
+
+
+def read_sealed(path: Path, *, damaged: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Reads what `write_sealed` wrote; raises where it is not that, unless it may be `damaged`."""
+    tensors, note = read_tensors(path)
+    with reading(path):
+        if note.pop("sha256", None) != tensors_digest(tensors, note) and not damaged:
+            raise ValueError("other bytes than were written")
+    return tensors, note
+
+
 def require_path(field: str, path: object, accepted: str) -> Path:
     """The given path with `~` expanded; raises an error unless it is a string or a path."""
     if not isinstance(path, str | os.PathLike) or not str(path):

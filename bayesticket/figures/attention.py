@@ -14,11 +14,14 @@ from bayesticket.measures import attention_of
 from bayesticket.runs import Run
 
 
-def mean_attention(run: Run, *, layer: int = 0) -> Float[Tensor, "T"]:
-    """The attention of a layer's last position, averaged over test examples and heads, under the run's intervention."""
-    config = run.config
+def mean_attention(run: Run, *, layer: int = 0, epoch: int | None = None) -> Float[Tensor, "T"]:
+    """The attention of a layer's last position, averaged over test examples and heads, under the run's intervention.
+
+    It is that at the end of the run, or after `epoch` epochs, where there is a snapshot.
+    """
+    config, epoch = run.config, run.epoch if epoch is None else epoch
     test = config.split().test
-    attention = attention_of(run.model, test, layer=layer, intervention=config.intervention, epoch=run.epoch)
+    attention = attention_of(run.at(epoch), test, layer=layer, intervention=config.intervention, epoch=epoch)
     return reduce(attention, "n head key -> key", "mean")
 
 

@@ -20,7 +20,7 @@ from bayesticket.figures.style import BLUE, GREY, INK, SHADES, TEMPLATE, TEST, T
 from bayesticket.files import require_path
 from bayesticket.measures import FrequencyShares, activations_of, measure, neuron_frequencies
 from bayesticket.model import HookedTransformer, mlp_post_name, pattern_name
-from bayesticket.runs import Run
+from bayesticket.runs import Run, spread
 from bayesticket.tasks import Examples
 
 HEIGHT = 230
@@ -44,7 +44,7 @@ def film(runs: Run | Mapping[str, Run], path: str | os.PathLike[str] = "film.htm
 
 def moving_figures(runs: Mapping[str, Run], *, frames: int) -> Film:
     """The figures of a film, a column for each run."""
-    epochs = _spread(sorted({epoch for run in runs.values() for epoch in run.snapshots}), frames)
+    epochs = spread(sorted({epoch for run in runs.values() for epoch in run.snapshots}), frames)
     paths, moments = _paths(runs, epochs), {name: _moments(run, epochs) for name, run in runs.items()}
     largest = max((share for each in moments.values() for moment in each for share in moment.spectrum), default=1.0)
     columns = {
@@ -60,8 +60,8 @@ def moving_figures(runs: Mapping[str, Run], *, frames: int) -> Film:
 
 
 _ABOUT = (
-    "Move the slider, press the arrow keys, or let it play. Of the two components of the weights' path only what a run "
-    "does beyond turning once should be read: in two components any smooth path looks like an arc."
+    "Move the slider, press the arrow keys, or let it play. The path of the weights is shown in the two principal "
+    "components that explain most of it. Smooth paths often look like arcs there, so that an arc alone says little."
 )
 
 
@@ -75,16 +75,6 @@ def _named(runs: object) -> dict[str, Run]:
             where = f"runs[{name!r}]" if name else "runs"
             raise refuse_case(where, "a run without snapshots", "one trained with snapshots=bt.LogSpaced(60)")
     return named
-
-
-def _spread(epochs: Sequence[int], most: int) -> list[int]:
-    """At most so many of the epochs, evenly by their order, with the first and the last.
-
-    >>> _spread([0, 1, 2, 4, 8, 16], 3)
-    [0, 2, 16]
-    """
-    places = np.linspace(0, len(epochs) - 1, min(most, len(epochs))).round().astype(int)
-    return [epochs[place] for place in dict.fromkeys(places.tolist())]
 
 
 # What is shown ----------------------------------------------------------------------------------------------------

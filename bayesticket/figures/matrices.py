@@ -1,6 +1,6 @@
 """Matrices through training, as pictures: attention, QK and OV by token, the embedding on a circle, weight norms."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,12 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_integer
+from bayesticket.figures.attention import mean_attention
 from bayesticket.figures.curves import axis_name
 from bayesticket.figures.style import PALETTE, SHADES, TEMPLATE
-from bayesticket.measures import WeightNorms, attention_of, circle_of, key_frequencies
+from bayesticket.measures import Column, WeightNorms, circle_of, key_frequencies
 from bayesticket.model import ov_by_token, qk_by_token
-from bayesticket.runs import Run
+from bayesticket.runs import Run, spread
 
 DIVERGING = ((0.0, "#B2473E"), (0.5, "#F7F7F7"), (1.0, "#00476F"))
 """The colours of matrices that have both signs, from the least to the largest, 0 in the middle."""
@@ -24,11 +25,7 @@ DIVERGING = ((0.0, "#B2473E"), (0.5, "#F7F7F7"), (1.0, "#00476F"))
 def plot_pattern(run: Run, *, layer: int = 0) -> go.Figure:
     """The attention of the last position through training, mean over test examples and heads; a column a snapshot."""
     epochs = _moments(run)
-    test = run.config.split().test
-    rows = [
-        attention_of(run.at(epoch), test, layer=layer, intervention=run.config.intervention, epoch=epoch).mean((0, 1))
-        for epoch in epochs
-    ]
+    rows = [mean_attention(run, layer=layer, epoch=epoch) for epoch in epochs]
     labels = list(run.config.task.position_labels)
     figure = go.Figure(
         go.Heatmap(
@@ -37,25 +34,28 @@ def plot_pattern(run: Run, *, layer: int = 0) -> go.Figure:
             colorscale=SHADES, colorbar={"title": {"text": "weight"}, "thickness": 12}, hovertemplate="%{x}: %{z:.4f}",
         )
     )  # fmt: skip
-    figure.update_layout(template=TEMPLATE, height=120 + 34 * len(labels), margin={"t": 20})
+    title = f"Attention of the last position, layer {layer}, mean over test examples and heads"
+    figure.update_layout(template=TEMPLATE, height=150 + 34 * len(labels), margin={"t": 50}, title=title)
     figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False)
     figure.update_xaxes(title_text="epoch (snapshots, not to scale)", type="category", nticks=12, showgrid=False)
     return figure
 
 
-def plot_qk(run: Run, *, epochs: Sequence[int] | None = None, layer: int = 0, head: int = 0) -> go.Figure:
+def plot_qk(run: Run, *, epochs: Iterable[int] | None = None, layer: int = 0, head: int = 0) -> go.Figure:
     """The QK circuit by token at some snapshots: the score that each token (down) gives each other (across)."""
     chosen = _chosen(run, epochs)
-    return _side_by_side({epoch: qk_by_token(run.at(epoch), layer, head) for epoch in chosen}, "query", "key")
+    matrices = {epoch: qk_by_token(run.at(epoch), layer, head) for epoch in chosen}
+    return _side_by_side(f"QK circuit by token, layer {layer}, head {head}: score", matrices, "query", "key")
 
 
-def plot_ov(run: Run, *, epochs: Sequence[int] | None = None, layer: int = 0, head: int = 0) -> go.Figure:
+def plot_ov(run: Run, *, epochs: Iterable[int] | None = None, layer: int = 0, head: int = 0) -> go.Figure:
     """The OV circuit by token at some snapshots: what attending to a token (down) adds to each logit (across)."""
     chosen = _chosen(run, epochs)
-    return _side_by_side({epoch: ov_by_token(run.at(epoch), layer, head) for epoch in chosen}, "token", "output")
+    matrices = {epoch: ov_by_token(run.at(epoch), layer, head) for epoch in chosen}
+    return _side_by_side(f"OV circuit by token, layer {layer}, head {head}: logit", matrices, "token", "output")
 
 
-def plot_circle(run: Run, frequency: int | None = None, *, epochs: Sequence[int] | None = None) -> go.Figure:
+def plot_circle(run: Run, frequency: int | None = None, *, epochs: Iterable[int] | None = None) -> go.Figure:
     """The embedding of each number in the plane of a frequency's cosine and sine, by default the first key frequency.
 
     A model that uses the frequency has the numbers on a circle, each a step of `2π · frequency / p` from the next.
@@ -67,7 +67,7 @@ def plot_circle(run: Run, frequency: int | None = None, *, epochs: Sequence[int]
             raise refuse_case("frequency", "a run without key frequencies", "one of its frequencies, such as 1")
         frequency = keys[0]
     require_integer("frequency", frequency, least=1)
-    figure = _row(chosen)
+    figure = _row(f"Embeddings of the numbers, in the plane of frequency {frequency}", chosen)
     circles = {epoch: circle_of(run.at(epoch), test, frequency).numpy() for epoch in chosen}
     most = 1.08 * max(float(np.linalg.norm(points, axis=1).max()) for points in circles.values())
     for place, points in enumerate(circles.values(), 1):
@@ -86,7 +86,7 @@ def plot_circle(run: Run, frequency: int | None = None, *, epochs: Sequence[int]
             nticks=3,
             scaleanchor=axis_name("x", place),
         )
-    figure.update_xaxes(title_text=f"cosine of frequency {frequency}", row=1, col=1)
+    figure.update_xaxes(title_text="cosine", row=1, col=1)
     figure.update_yaxes(title_text="sine", row=1, col=1)
     return figure
 
@@ -95,13 +95,10 @@ def plot_norms(run: Run) -> go.Figure:
     """The norms of the weights through training, by kind of parameter."""
     norms = pd.DataFrame(run.measure(WeightNorms()))
     figure = go.Figure()
-    kinds = [name for name in norms if name.startswith("weight_norms[")]
-    for place, column in enumerate(kinds):
-        figure.add_scatter(
-            x=norms.index, y=norms[column], name=column.removeprefix("weight_norms[").removesuffix("]"),
-            line={"color": PALETTE[place % len(PALETTE)]},
-        )  # fmt: skip
-    figure.update_layout(template=TEMPLATE, height=380, margin={"t": 20})
+    entries = {name: column.entry for name in norms if (column := Column.parse(name)).measure == WeightNorms().name}
+    for place, (name, entry) in enumerate(entries.items()):
+        figure.add_scatter(x=norms.index, y=norms[name], name=entry, line={"color": PALETTE[place % len(PALETTE)]})
+    figure.update_layout(template=TEMPLATE, height=400, margin={"t": 50}, title="Weight norms, by kind of parameter")
     figure.update_xaxes(title_text="epoch", tickformat=",d")
     figure.update_yaxes(title_text="Frobenius norm", type="log", tickformat="~g")
     return figure
@@ -116,26 +113,24 @@ def _moments(run: Run) -> list[int]:
     return list(run.snapshots)
 
 
-def _chosen(run: Run, epochs: Sequence[int] | None, n: int = 4) -> list[int]:
+def _chosen(run: Run, epochs: Iterable[int] | None, n: int = 4) -> list[int]:
     """The epochs given, or a few of all snapshots, evenly by their order."""
     if epochs is not None:
         return list(epochs)
-    there = _moments(run)
-    places = np.linspace(0, len(there) - 1, min(n, len(there))).round().astype(int)
-    return [there[place] for place in dict.fromkeys(places.tolist())]
+    return spread(_moments(run), n)
 
 
-def _row(epochs: Sequence[int]) -> go.Figure:
+def _row(title: str, epochs: list[int]) -> go.Figure:
     """An empty figure of panels side by side, one for each epoch."""
     titles = [f"epoch {epoch:,}" for epoch in epochs]
     figure = make_subplots(rows=1, cols=len(epochs), subplot_titles=titles, horizontal_spacing=0.05)
-    figure.update_layout(template=TEMPLATE, height=330, margin={"t": 45, "b": 50})
+    figure.update_layout(template=TEMPLATE, height=360, margin={"t": 75, "b": 50}, title=title)
     return figure
 
 
-def _side_by_side(matrices: "dict[int, Float[Tensor, 'row column']]", rows: str, columns: str) -> go.Figure:
+def _side_by_side(title: str, matrices: "dict[int, Float[Tensor, 'row column']]", rows: str, columns: str) -> go.Figure:
     """Matrices on one scale of colours, 0 in the middle."""
-    figure = _row(list(matrices))
+    figure = _row(title, list(matrices))
     most = max(float(matrix.abs().max()) for matrix in matrices.values()) or 1.0
     for place, matrix in enumerate(matrices.values(), 1):
         figure.add_heatmap(

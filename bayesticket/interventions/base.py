@@ -24,7 +24,7 @@ from bayesticket.attention import AttentionSite, Target, require_visible
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.interventions.context import Context
 from bayesticket.interventions.live import Live
-from bayesticket.interventions.ports import edits_of, initial_state
+from bayesticket.interventions.ports import Port, edits_of, initial_state
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.model import HookedTransformer, NamedHook, visible_from
 from bayesticket.notices import notice
@@ -73,9 +73,7 @@ class Intervention(Spec, abc.ABC):
         """The interventions this one consists of."""
         return (self,)
 
-    def fills(
-        self, port: Literal["init", "edits", "reads", "penalty", "gradients", "project", "check", "why_full"]
-    ) -> bool:
+    def fills(self, port: Port) -> bool:
         """Whether the intervention does anything at a port."""
         return getattr(type(self), port) is not getattr(Intervention, port)
 

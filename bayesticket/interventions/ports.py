@@ -5,7 +5,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
 
 
+Port = Literal["init", "edits", "reads", "penalty", "gradients", "project", "check", "why_full"]
+"""The methods of an intervention by which it acts."""
+
+
 def require_ports(parts: Iterable["Intervention"]) -> None:
     """Raises where a part of a recipe does nothing at any port, as one with a misspelt port does."""
     for part in parts:
-        ports = ("init", "edits", "reads", "penalty", "gradients", "project", "check", "why_full")
-        if not any(part.fills(port) for port in ports):  # type: ignore[arg-type]
-            accepted = f"one with a port, of these names: {', '.join(ports)}"
+        if not any(map(part.fills, get_args(Port))):
+            accepted = f"one with a port, of these names: {', '.join(get_args(Port))}"
             raise refuse_case(type(part).__name__, "an intervention that does nothing", accepted)
 
 

@@ -59,8 +59,8 @@ def additional(default: Iterable[Measure], chosen: Iterable[Measure]) -> list[Me
     recorded = {measure.name: set(measure.recorded_on) for measure in default}
     further: list[Measure] = []
     for measure in chosen:
-        if (taken := kinds.get(measure.name)) not in (None, type(measure)):
-            accepted = f"measures of another name; the library's {taken.__name__} is recorded by default"  # type: ignore[union-attr]
+        if (taken := kinds.get(measure.name, type(measure))) is not type(measure):
+            accepted = f"measures of another name; the library's {taken.__name__} is recorded by default"
             raise refuse("measures", measure.name, accepted)
         parts = tuple(part for part in measure.recorded_on if part not in recorded.get(measure.name, ()))
         if measure.name not in recorded:

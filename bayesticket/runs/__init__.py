@@ -16,7 +16,17 @@ from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.reporting import ProgressFunction
 from bayesticket.runs.run import MEMORISED, Run
 from bayesticket.runs.session import NotSaved
-from bayesticket.runs.snapshots import At, Every, LogSpaced, Snapshot, SnapshotPlan, Snapshots, as_plan, missing_epochs
+from bayesticket.runs.snapshots import (
+    At,
+    Every,
+    LogSpaced,
+    Snapshot,
+    SnapshotPlan,
+    Snapshots,
+    as_plan,
+    missing_epochs,
+    spread,
+)
 from bayesticket.runs.stopping import Reaches, Stalls, StopFunction, StopRule, StopTraining
 from bayesticket.runs.tracking import TensorBoard, Tracker, Tracking, require_tracker
 from bayesticket.runs.train import CHECKPOINT_EVERY, resume, train, train_config
@@ -74,6 +84,7 @@ __all__ = [
     "restore_config",
     "resume",
     "settled_epoch",
+    "spread",
     "train",
     "train_config",
 ]

@@ -21,10 +21,10 @@ def measure_afterwards(run: Run, measures: Sequence[Measure], snapshots: Sequenc
     _require_measurable(run, measures)
     made_with = run.header().made_with
     forward = "full" if made_with.get("forward") == "full" else "auto"
-    config = replace(run.config, measures=(), stop_when=None, forward=forward)
+    config = replace(run.config, measures=(), stop_when=None, stop_after_grok=None, forward=forward)
     with torch_threads(int(made_with.get("threads", "1"))), denormals_flushed():
         training = Training(config, measures=measures)
-        records = Records(replace(config, stop_after_grok=None))
+        records = Records(config)
         for snapshot in sorted(snapshots, key=lambda each: each.epoch):
             training.return_to(_with_state(snapshot, training), is_end=snapshot.epoch == run.epoch)
             records.add({"epoch": snapshot.epoch, **training.observed()})

@@ -1,7 +1,7 @@
 """The state of a training run as named tensors and a note, from which it continues to the bit."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -38,15 +38,14 @@ def checkpoint_of(training: "Training") -> tuple[dict[str, Tensor], dict[str, st
         "seconds": training.seconds,
         "recorded_at": [record["epoch"] for record in training.records],
     }
-    tensors = {f"{part}/{name}": tensor for part, content in parts.items() for name, tensor in content.items()}
-    return tensors, {"state": json.dumps(state)}
+    return joined(parts), {"state": json.dumps(state)}
 
 
 def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
     """Puts a checkpoint of the same configuration back; raises unless everything fits."""
     state = json.loads(note.get("state", "{}"))
     _require_run(state, training.id)
-    parts = _by_part(tensors)
+    parts = by_part(tensors, _PARTS)
     _require_state(state, parts["curves"])
     load_parameters(training.model, parts["parameters"])
     restore_optimizer(training.optimizer, training.parameters, parts["optimizer"])
@@ -67,7 +66,7 @@ def read_progress_so_far(
     run: str, tensors: Mapping[str, Tensor], note: Mapping[str, str]
 ) -> tuple[dict[str, Tensor], pd.DataFrame, int, float]:
     """What a checkpoint of the run with this id says: weights, curves, epochs trained, and in how many seconds."""
-    state, parts = json.loads(note.get("state", "{}")), _by_part(tensors)
+    state, parts = json.loads(note.get("state", "{}")), by_part(tensors, _PARTS)
     _require_run(state, run)
     _require_state(state, parts["curves"])
     index = pd.Index(state["recorded_at"], name="epoch", dtype="int64")
@@ -94,8 +93,14 @@ def _require_state(state: Mapping[str, Any], curves: Mapping[str, Tensor]) -> No
         raise refuse_case("curves", "a length of another size", f"{len(epochs)} records")
 
 
-def _by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+def joined(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Tensors of several parts under one name each, `<part>/<name>`."""
+    return {f"{part}/{name}": tensor for part, content in parts.items() for name, tensor in content.items()}
+
+
+def by_part(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, dict[str, Tensor]]:
+    """The parts of these names that `joined` put together."""
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in names}
     for name, tensor in tensors.items():
         part, _, rest = name.partition("/")
         parts[part][rest] = tensor

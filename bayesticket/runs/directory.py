@@ -34,15 +34,16 @@ from bayesticket.files import (
     new_directory,
     prepare_directory,
     read_json,
+    read_sealed,
     read_tensors,
     reading,
     remove_partials,
     require_directory,
     require_fingerprint,
     require_path,
-    tensors_digest,
     write_atomically,
     write_json,
+    write_sealed,
     write_tensors,
 )
 from bayesticket.runs.config import TrainConfig
@@ -197,17 +198,13 @@ class RunDirectory:
 
     def write_checkpoint(self, tensors: Mapping[str, Tensor], note: Mapping[str, str]) -> None:
         """Writes all that is needed to continue; one file, whole or not at all."""
-        write_tensors(self.checkpoint_path, tensors, {**note, "sha256": tensors_digest(tensors, note)})
+        write_sealed(self.checkpoint_path, tensors, note)
 
     def read_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, str]] | None:
         """The last checkpoint, if there is one."""
         if not self.checkpoint_path.exists():
             return None
-        tensors, note = read_tensors(self.checkpoint_path)
-        with reading(self.checkpoint_path):
-            if note.pop("sha256", None) != tensors_digest(tensors, note) and not self.accepts_damage:
-                raise ValueError("other bytes than were written")
-        return tensors, note
+        return read_sealed(self.checkpoint_path, damaged=self.accepts_damage)
 
     def save(
         self, header: Header, tensors: Mapping[str, Tensor], curves: pd.DataFrame, weights: Mapping[str, Tensor]

@@ -43,13 +43,6 @@ MEMORISED = 0.99
 """The training accuracy that counts as memorising."""
 
 
-_ACCURACIES = (
-    ("train_accuracy", "train", "#D55E00"),
-    ("test_accuracy", "test", "#0072B2"),
-    ("unseen_accuracy", "test, unseen", "#E69F00"),
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a training run leaves: `curves` labelled by epoch, the trained `model`, and how it was made.
@@ -253,14 +246,15 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how the run ended, and its accuracies as a sparkline."""
+        from bayesticket.figures.style import TEST, TRAIN, UNSEEN
+
+        accuracies = (("train", "train", TRAIN), ("test", "test", TEST), ("unseen", "test, unseen", UNSEEN))
         shown = [
-            (name, colour, self.curves.index.to_list(), self.curves[column].to_list())
-            for column, name, colour in _ACCURACIES
-            if column in self.curves
+            (name, colour, self.curves.index.to_list(), self.curves[f"{half}_accuracy"].to_list())
+            for half, name, colour in accuracies
+            if f"{half}_accuracy" in self.curves
         ]
-        made = self.description.get("intervention")
-        lines = html_lines(repr(self), f"run {self.id}" + ("" if made else ", no intervention"))
-        return lines + sparkline(shown, f"accuracies up to epoch {self.epoch:,}")
+        return html_lines(repr(self), f"run {self.id}") + sparkline(shown, f"accuracies up to epoch {self.epoch:,}")
 
     def header(self) -> Header:
         """What `run.json` says of the run."""
@@ -327,5 +321,5 @@ class Run:
             cut_short=header.cut_short,
             earlier=header.earlier,
             source=directory.path,
-            snapshots=Snapshots(header.id, directory.snapshots_path),
+            snapshots=Snapshots(header.id, directory.snapshots_path, damaged=damaged),
         )

@@ -76,7 +76,8 @@ class Session:
         try:
             return self._run_to_end(requests, progress, stop)
         finally:
-            self.tracked.tell("finish", training.as_run(self.status))
+            if self.tracked.at_work:
+                self.tracked.tell("finish", training.as_run(self.status))
 
     def _run_to_end(
         self, requests: Requests, progress: bool | ProgressFunction | None, stop: Callable[[], bool] | None

@@ -12,7 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer, require_several
-from bayesticket.files import prepare_directory, read_tensors, reading, tensors_digest, write_tensors
+from bayesticket.files import prepare_directory, read_sealed, reading, write_sealed
+from bayesticket.runs.checkpoint import by_part, joined
 from bayesticket.runs.header import Header
 from bayesticket.specs import Spec, describe, restore, spec
 
@@ -134,8 +135,8 @@ class Snapshots(Mapping[int, Snapshot]):
     A file is whole or not there, says of which run and epoch it is, and holds a digest of its own.
     """
 
-    def __init__(self, run: str, directory: Path | None = None):
-        self._run, self._directory = run, directory
+    def __init__(self, run: str, directory: Path | None = None, *, damaged: bool = False):
+        self._run, self._directory, self._accepts_damage = run, directory, damaged
         self._kept: dict[int, Snapshot] = {}
 
     def add(self, snapshot: Snapshot) -> None:
@@ -144,10 +145,9 @@ class Snapshots(Mapping[int, Snapshot]):
             self._kept[snapshot.epoch] = snapshot
             return
         prepare_directory("store", self._directory)
-        parts = {"weights": snapshot.weights, "state": snapshot.state}
-        tensors = {f"{part}/{name}": tensor for part, content in parts.items() for name, tensor in content.items()}
+        tensors = joined({"weights": snapshot.weights, "state": snapshot.state or {}})
         note = {"state": json.dumps({"config": self._run, "epoch": snapshot.epoch, "step": snapshot.step})}
-        write_tensors(self._path(snapshot.epoch), tensors, {**note, "sha256": tensors_digest(tensors, note)})
+        write_sealed(self._path(snapshot.epoch), tensors, note)
 
     def take(self, others: Mapping[int, Snapshot]) -> None:
         """Adds those of other snapshots of the same run that are not there yet."""
@@ -165,17 +165,18 @@ class Snapshots(Mapping[int, Snapshot]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __contains__(self, epoch: object) -> bool:  # without reading the file, as Mapping would
+        return epoch in list(self)
+
     def __getitem__(self, epoch: int) -> Snapshot:
-        if epoch not in list(self):
+        if epoch not in self:
             raise KeyError(epoch)
         return self._kept[epoch] if self._directory is None else self._read(epoch)
 
     def _read(self, epoch: int) -> Snapshot:
         path = self._path(epoch)
-        tensors, note = read_tensors(path)
+        tensors, note = read_sealed(path, damaged=self._accepts_damage)
         with reading(path):
-            if note.pop("sha256", None) != tensors_digest(tensors, note):
-                raise ValueError("other bytes than were written")
             state = json.loads(note["state"])
             if (state["config"], state["epoch"]) != (self._run, epoch):
                 raise refuse_case(
@@ -184,10 +185,7 @@ class Snapshots(Mapping[int, Snapshot]):
                     f"epoch {epoch} of the run {self._run}",
                 )
             require_integer("step", state["step"], least=0)
-            parts: dict[str, dict[str, Tensor]] = {"weights": {}, "state": {}}
-            for name, tensor in tensors.items():
-                part, _, rest = name.partition("/")
-                parts[part][rest] = tensor
+            parts = by_part(tensors, ("weights", "state"))
             return Snapshot(epoch, parts["weights"], parts["state"], state["step"])
 
     def _path(self, epoch: int) -> Path:
@@ -214,6 +212,16 @@ def nearest(epoch: int, epochs: Sequence[int]) -> int:
     """
     place = bisect.bisect_left(epochs, epoch)
     return min(epochs[max(place - 1, 0) : place + 1], key=lambda other: abs(other - epoch))
+
+
+def spread(epochs: Sequence[int], most: int) -> list[int]:
+    """At most so many of some epochs, evenly by their order, with the first and the last.
+
+    >>> spread([0, 1, 2, 4, 8, 16], 3)
+    [0, 2, 16]
+    """
+    places = np.linspace(0, len(epochs) - 1, min(most, len(epochs))).round().astype(int)
+    return [epochs[place] for place in dict.fromkeys(places.tolist())]
 
 
 def in_short(epochs: Sequence[int]) -> str:

@@ -119,6 +119,11 @@ class Tracked:
     def __init__(self, tracker: Tracking | None):
         self._tracker = copy.deepcopy(tracker)
 
+    @property
+    def at_work(self) -> bool:
+        """Whether there is a tracker, and it has not failed."""
+        return self._tracker is not None
+
     def tell(self, method: Literal["start", "record", "finish"], *given: object) -> None:
         """Calls a method of the tracker."""
         if self._tracker is None:

@@ -228,14 +228,11 @@ def train_missing(
 
 def _say_where_snapshots_are_missing(directories: Iterable[Path], plan: SnapshotPlan) -> None:
     """Logs how many complete runs, which are not trained again, lack snapshots that are asked for."""
-    complete = [RunDirectory(path) for path in set(directories) if RunDirectory(path).is_complete()]
-    lacking = [
-        directory
-        for directory in complete
-        if missing_epochs(plan, Snapshots("", directory.snapshots_path), directory.header())
-    ]
+    complete = [directory for directory in map(RunDirectory, set(directories)) if directory.is_complete()]
+    headers = [(directory.header(), directory.snapshots_path) for directory in complete]
+    lacking = sum(bool(missing_epochs(plan, Snapshots(header.id, path), header)) for header, path in headers)
     if lacking:
-        log.warning("%d complete runs lack snapshots that are asked for; another store gets them", len(lacking))
+        log.warning("%d complete runs lack snapshots that are asked for; another store gets them", lacking)
 
 
 def _require_same_versions(directories: Mapping[Key, Path], axes: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from small_runs import COPYING, QUICK, SMALL, TASK, assert_same, interrupt_at, o
 
 import bayesticket as bt
 from bayesticket.cli.main import main
-from bayesticket.runs import as_plan
+from bayesticket.runs import as_plan, snapshots
 from bayesticket.runs.snapshots import SnapshotPlan
 
 EVERY = bt.Every(10)
@@ -88,6 +88,19 @@ def test_an_epoch_without_a_snapshot_is_refused_or_the_nearest_is_taken():
     refused(lambda: small_run().at(5), "accepted: 40")
     with pytest.raises(KeyError):
         run.snapshots[11]
+
+
+def test_a_snapshot_is_read_once_and_only_where_it_is_asked_for(tmp_path, monkeypatch):
+    small_run(snapshots=EVERY, store=tmp_path / "run")
+    read, seen = snapshots.read_sealed, []
+    monkeypatch.setattr(
+        snapshots, "read_sealed", lambda path, **options: seen.append(path.name) or read(path, **options)
+    )
+    run = bt.Run.load(tmp_path / "run")
+    assert (10 in run.snapshots, 11 in run.snapshots, run.nearest_epoch(12), len(run.snapshots)) == (True, False, 10, 5)
+    assert seen == []
+    run.at(10)
+    assert seen == ["00000010.safetensors"]
 
 
 def test_a_teacher_may_be_a_run_at_an_epoch():
@@ -239,16 +252,14 @@ def test_ctrl_c_keeps_those_that_were_in_memory(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_is_full_costs_the_snapshot_alone(tmp_path, monkeypatch, caplog):
-    from bayesticket.runs import snapshots
-
-    write = snapshots.write_tensors
+    write = snapshots.write_sealed
 
     def full(path, tensors, note):
         if path.name == "00000020.safetensors":
             raise bt.BayesticketError(f"{path}: could not be written (No space left on device)")
         return write(path, tensors, note)
 
-    monkeypatch.setattr(snapshots, "write_tensors", full)
+    monkeypatch.setattr(snapshots, "write_sealed", full)
     run = small_run(snapshots=EVERY, store=tmp_path / "run")
     assert list(run.snapshots) == [0, 10, 30, 40]
     assert "training goes on without the snapshot of epoch 20" in caplog.text
@@ -277,6 +288,8 @@ def test_a_damaged_snapshot_is_named_and_the_others_are_read(stored):
     run = bt.Run.load(stored)
     refused(lambda: run.at(10), f"{path}: truncated, damaged or foreign (other bytes than were written)")
     run.at(20)
+    damaged = bt.Run.load(stored, damaged=True).at(10)
+    assert damaged.W_E.shape == run.model.W_E.shape
     path.write_bytes(b"")
     refused(lambda: run.at(10), f"{path}: truncated, damaged or foreign")
 
