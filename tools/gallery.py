@@ -1,0 +1,72 @@
+"""Runs the examples at full scale and writes their pages and thumbnails: all that have changed, or those named."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
+DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
+CARD = re.compile(r'<div class="figure-card">.*?</script>', re.DOTALL)
+SIZE = (800, 450)
+
+
+def run_examples(names: list[str]) -> None:
+    """Runs examples by sphinx-gallery, which writes their pages: those named, or all whose page is out of date."""
+    others = [script.stem for script in EXAMPLES.glob("*.py") if names and script.stem not in names]
+    options = {
+        "sphinx_gallery_conf.plot_gallery": True,
+        "sphinx_gallery_conf.run_stale_examples": bool(names),
+        "sphinx_gallery_conf.ignore_pattern": rf"^({'|'.join(others)})\.py$" if others else "^$",
+    }
+    build = ROOT / "build" / "gallery"
+    Sphinx(DOCS, DOCS, build, build, "dummy", confoverrides=options)  # it runs them when it is made
+
+
+def take_thumbnail(name: str, browser: str) -> None:
+    """Takes a picture of the first figure of an example's page."""
+    card = CARD.search((DOCS / "gallery" / f"{name}.rst").read_text(encoding="utf-8"))
+    if card is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        page, picture = Path(folder) / "page.html", Path(folder) / "picture.png"
+        height = re.sub(r"height:\s*\d+px", f"height:{SIZE[1]}px", card[0])
+        page.write_text(
+            f'<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><script>{get_plotlyjs()}</script>{height}',
+            encoding="utf-8",
+        )
+        command = [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000",
+            f"--user-data-dir={folder}/profile", f"--window-size={SIZE[0]},{SIZE[1]}", f"--screenshot={picture}",
+            page.as_uri(),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        target = DOCS / "gallery" / "images" / "thumb" / f"sphx_glr_{name}_thumb.png"
+        shutil.copyfile(picture, target)
+
+
+def main(names: list[str]) -> None:
+    """Runs what is to be run, and takes the thumbnails of what was."""
+    unknown = [name for name in names if not (EXAMPLES / f"{name}.py").exists()]
+    if unknown:
+        known = ", ".join(sorted(script.stem for script in EXAMPLES.glob("*.py")))
+        sys.exit(f"no example is called {', '.join(unknown)}; there are: {known}")
+    browser = os.environ.get("BROWSER_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("thumbnails need Chromium: install it, or set BROWSER_PATH to one")
+    before = {path: path.stat().st_mtime_ns for path in (DOCS / "gallery").glob("*.rst")}
+    run_examples(names)
+    for script in sorted(EXAMPLES.glob("*.py")):
+        page = DOCS / "gallery" / f"{script.stem}.rst"
+        if page.exists() and before.get(page) != page.stat().st_mtime_ns:
+            take_thumbnail(script.stem, browser)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
