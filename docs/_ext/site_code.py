@@ -1,9 +1,10 @@
 """Code in prose leads somewhere: a public name to its entry in the reference, a path to its file in the repository.
 
 Pages stay plain Markdown: `bt.KLPrior`, `KLPrior(strength=1.0)`, `run.at(500)`, `adam_ratio_bound` and
-`tests/theory/test_theory.py::test_name` are linked as they stand.
+the names of tests are linked as they stand.
 """
 
+import functools
 import re
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from sphinx.util.nodes import make_refnode
 
 ROOT = Path(__file__).parents[2]
 CALL = re.compile(r"([A-Za-z_][\w.]*)(\(.*\))?", re.DOTALL)
-PATH = re.compile(r"((?:bayesticket|tests|examples|tools|docs)/[\w/.-]*\w)/?(::\w+)?")
+PATH = re.compile(r"((?:bayesticket|tests|examples|tools|docs)/[\w/.-]*\w)/?")
+TEST = re.compile(r"^ *def (test_\w+)", re.MULTILINE)
 INSTANCES = {"Run": "run", "Runs": "runs", "Split": "split", "Ticket": "ticket", "Context": "context", "Live": "live"}
 """How objects of these classes are called throughout the pages."""
 
@@ -38,6 +40,18 @@ def spellings(objects: dict[str, ObjectEntry]) -> dict[str, str]:
     return {way: min(names, key=len) for way, names in found.items() if len(names) == 1 or way in names}
 
 
+@functools.cache
+def tests() -> dict[str, str]:
+    """Where each test is in the repository."""
+    found = {}
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        text = file.read_text(encoding="utf-8")
+        for test in TEST.finditer(text):
+            line = text.count("\n", 0, test.start(1)) + 1
+            found[test[1]] = f"{file.relative_to(ROOT).as_posix()}#L{line}"
+    return found
+
+
 def link_code(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Turns code in prose into links."""
     objects = app.env.domains.python_domain.objects
@@ -53,8 +67,8 @@ def link_code(app: Sphinx, doctree: nodes.document, page: str) -> None:
             code.replace_self(
                 make_refnode(app.builder, page, entry.docname, entry.node_id, code.deepcopy(), title=full)
             )
-        elif path and app.config.repository and (ROOT / path[1]).exists():
-            address = f"https://github.com/{app.config.repository}/blob/HEAD/{path[1]}"
+        elif app.config.repository and (place := tests().get(text) or (path and (ROOT / path[1]).exists() and path[1])):
+            address = f"https://github.com/{app.config.repository}/blob/HEAD/{place}"
             code.replace_self(nodes.reference("", "", code.deepcopy(), refuri=address, internal=False))
 
 

@@ -25,9 +25,10 @@ def figure_html(figure: go.Figure) -> str:
 
 
 def add_script(app: Sphinx, page: str, template: str, context: dict, doctree: object) -> None:
-    """Loads plotly.js on pages that draw something."""
+    """Loads plotly.js on pages that draw something, in their head: figures are drawn where they stand."""
     if "Plotly.newPlot" in context.get("body", ""):
-        app.add_js_file(SCRIPT, priority=100)
+        address = context["pathto"](f"_static/{SCRIPT}", 1)
+        context["metatags"] = context.get("metatags", "") + f'<script src="{address}"></script>'
 
 
 def write_script(app: Sphinx, error: Exception | None) -> None:

@@ -16,7 +16,8 @@ def blocks(lines: list[str]) -> list[str]:
     """Paragraphs, tables, lists, doctests and indented code, each in one piece."""
     found: list[list[str]] = [[]]
     for line in lines:
-        starts = line.lstrip().startswith(">>>") and found[-1] and not is_doctest(found[-1])
+        item, prompt = line.startswith("- "), line.lstrip().startswith(">>>")
+        starts = found[-1] and (prompt and not is_doctest(found[-1]) or item and not found[-1][0].startswith("- "))
         if not line.strip() or starts:
             found.append([])
         if line.strip():

@@ -5,16 +5,20 @@ The names are those of the stub `bayesticket/__init__.pyi`, which users import f
 """
 
 import ast
+import functools
 import importlib
 import inspect
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import site_markdown
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.util.inspect import stringify_signature
 
 import bayesticket
+from bayesticket.specs import Spec
 
 FOLDER = Path(__file__).parents[1] / "reference"
 ABOUT = """\
@@ -143,7 +147,40 @@ def entry(full: str) -> str:
         kind = "exception"
     members = "   :members:\n   :show-inheritance:\n" if kind in ("class", "exception") else ""
     hidden = "   :no-value:\n" if kind == "data" and len(repr(value)) > 200 else ""
-    return f".. auto{kind}:: {full}\n{members}{hidden}\n.. minigallery:: {full}\n"
+    scripts = "".join(f"   {script}\n" for script in examples_with(full))
+    gallery = f".. rubric:: Examples with this\n   :class: examples\n\n.. minigallery::\n\n{scripts}\n" if scripts else ""
+    return f".. auto{kind}:: {full}\n{members}{hidden}\n{gallery}"
+
+
+@functools.cache
+def uses() -> dict[str, set[str]]:
+    """The examples that use a name, by its shortest form, from what sphinx-gallery has noted of each.
+
+    Of a class it notes the bases too, after the class itself; only the first is what the example names.
+    """
+    found: dict[str, set[str]] = {}
+    for noted in (FOLDER.parent / "gallery").glob("*.codeobj.json"):
+        script = f"../examples/{noted.name.removesuffix('.codeobj.json')}.py"
+        for first, *_ in json.loads(noted.read_text(encoding="utf-8")).values():
+            found.setdefault(f"{first['module_short']}.{first['name']}", set()).add(script)
+    return found
+
+
+def examples_with(full: str) -> list[str]:
+    """The examples that use a name, or a method of it; those that are still there."""
+    scripts = {script for name, each in uses().items() if f"{name}.".startswith(f"{full}.") for script in each}
+    return sorted(script for script in scripts if (FOLDER.parent / script).exists())
+
+
+def signature_of(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str, None] | None:
+    """The fields of a specification as its signature; its `__new__`, which Sphinx would show, takes anything."""
+    if not (inspect.isclass(obj) and issubclass(obj, Spec)):
+        return None
+    found = inspect.signature(obj.__init__)
+    own = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=inspect.Signature.empty)
+    return stringify_signature(own, unqualified_typehints=True), None
 
 
 def add_aliases(app: Sphinx, env: BuildEnvironment) -> list[str]:
@@ -160,5 +197,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Called by Sphinx."""
     app.connect("builder-inited", write_pages)
     app.connect("autodoc-process-docstring", site_markdown.convert)
+    app.connect("autodoc-process-signature", signature_of)
     app.connect("env-updated", add_aliases)
     return {"parallel_read_safe": True}
