@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test check format bench attack mutants clean
+.PHONY: quickstart test check docs gallery linkcheck format bench attack mutants clean
 
 quickstart: .venv/installed
 	$(BIN)/bayesticket quickstart
@@ -15,6 +15,20 @@ check: .venv/for-tests
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory docs
+
+# The site, in build/site; it opens from there without a network. Warnings are errors, and so are links that lead nowhere.
+docs: .venv/for-tests
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/site
+	$(BIN)/python tools/links.py build/site
+
+# Runs the examples that have changed since their page was made, at full scale; or `make gallery ONLY="name other"`.
+gallery: .venv/for-tests
+	$(BIN)/python tools/gallery.py $(ONLY)
+
+# Asks the network whether outer links still lead somewhere.
+linkcheck: .venv/for-tests
+	$(BIN)/sphinx-build -b linkcheck docs build/links
 
 format: .venv/for-tests
 	$(BIN)/ruff format .

@@ -37,7 +37,10 @@ def spellings(objects: dict[str, ObjectEntry]) -> dict[str, str]:
             ways.add(parts[-1])
         for way in ways:
             found.setdefault(way, set()).add(full)
-    return {way: min(names, key=len) for way, names in found.items() if len(names) == 1 or way in names}
+    for names in found.values():
+        if from_top := {name for name in names if name.count(".") == 1}:
+            names &= from_top
+    return {way: names.pop() for way, names in found.items() if len(names) == 1}
 
 
 @functools.cache
