@@ -20,7 +20,7 @@ check: .venv/for-tests
 # The site, in build/site; it opens from there without a network. Warnings are errors, and so are links that lead nowhere.
 docs: .venv/for-tests
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -b html docs build/site
-	$(BIN)/python tools/links.py build/site
+	$(BIN)/python tools/check_site.py build/site
 
 # Runs the examples that have changed since their page was made, at full scale; or `make gallery ONLY="name other"`.
 gallery: .venv/for-tests

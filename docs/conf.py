@@ -27,7 +27,7 @@ extensions = [
     "site_reference",
     "site_results",
 ]
-exclude_patterns = ["_*", "gallery/*.ipynb"]
+exclude_patterns = ["_*", "gallery/*.ipynb", "gallery/*.html"]
 suppress_warnings = ["config.cache"]  # sphinx-gallery's options hold objects that no cache can hold
 nitpicky = True
 # Types of other libraries, and those that a room has for itself, may be named without a link.

@@ -1,6 +1,5 @@
 """Every Python snippet of the pages in docs/ runs as printed, in order, only smaller; links and code names exist."""
 
-import contextlib
 import importlib.util
 import re
 import sys
@@ -50,6 +49,28 @@ def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
     assert len(names["of_three"]) == 3
     assert (tmp_path / "film.html").stat().st_size < 10e6
     assert (tmp_path / "run" / "snapshots" / "00000200.safetensors").exists()
+
+
+def test_every_snippet_of_the_tutorial_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    smaller = {"p=59": "p=5", "3_000": "20", "range(5)": "range(2)", '"runs/tutorial"': '"runs"'}
+    with ThreadPoolExecutor(1) as executor:
+        sweep = bt.sweep
+        monkeypatch.setattr(bt, "sweep", lambda *given, **options: sweep(*given, **options, executor=executor))
+        names = run_all(
+            ROOT / "docs" / "tutorial.md",
+            {"__name__": "tutorial"},
+            lambda code: re.sub("|".join(map(re.escape, smaller)), lambda found: smaller[found[0]], code),
+        )
+    assert names["runs"].axes == ("intervention",)
+    assert isinstance(names["prior"], bt.Run)
+    assert names["blind"].shape == (len(names["split"].test), 5)
+
+
+def test_every_snippet_about_gpus_runs_on_a_cpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_all(ROOT / "docs" / "gpu.md", {"__name__": "gpu"})
+    assert names["run"].made_with["device"] == "cpu"
 
 
 def test_every_snippet_about_sweeps_runs_except_those_on_a_cluster(tmp_path, monkeypatch):
@@ -113,13 +134,24 @@ def test_the_glossary_has_only_words_that_occur_and_each_once():
         assert re.search(rf"\b{re.escape(word.lower())}", text), word
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_every_example_compiles_and_begins_with_a_question(example):
-    text = example.read_text(encoding="utf-8")
-    compile(text, example.name, "exec")
-    with contextlib.suppress(StopIteration):
-        title = next(line for line in text.splitlines() if line.startswith("# # "))
-        assert title.endswith("?")
+def test_every_test_that_a_page_names_exists():
+    tests = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"def (test_\w+)", tests))
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))}
+    assert len(named) > 50
+    assert named <= defined
+
+
+def test_every_function_that_the_page_about_theory_names_exists_and_every_statement_has_a_test():
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=#### \d+\. |- \*\*)", text.split("\n## Lemma 5.1 on trained models")[0])[1:]
+    for entry in entries:
+        assert re.search(r"`test_\w+`", entry), entry
+    assert len(entries) > 22 + 20
+    named = {name.removeprefix("bt.theory.") for name in re.findall(r"`((?:bt\.theory\.)?[a-z]+(?:_[a-z]+)*)`", text)}
+    known = {name for name in named if not name.startswith("test_")} - {"paper", "scaled", "linear_attention"}
+    assert len(known) > 50
+    assert known <= set(bt.theory.__all__)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)

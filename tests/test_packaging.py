@@ -16,8 +16,10 @@ from bayesticket.paper.results import SHIPPED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-OWN = {"bayesticket"} | {path.stem for path in (ROOT / "tests").rglob("*.py")}
-"""What is imported from the repository itself; modules of the tests import each other by their names."""
+OWN = {"bayesticket"} | {
+    path.stem for folder in ("tests", "tools", "docs/_ext") for path in (ROOT / folder).rglob("*.py")
+}
+"""What is imported from the repository itself; modules of tests and site import each other by their names."""
 
 
 def declared(requirements: list[str]) -> set[str]:
@@ -65,11 +67,24 @@ def test_every_import_of_the_library_is_a_dependency():
     assert undeclared("bayesticket", NEEDED) == {}
 
 
-@pytest.mark.parametrize("folder", ["tests", "examples", "tools"])
+@pytest.mark.parametrize("folder", ["tests", "examples", "tools", "docs"])
 def test_every_import_outside_the_library_is_declared_in_the_dev_extra(folder):
-    assert EXTRAS["dev"] >= {"bayesticket"}  # with the extra in brackets, cluster
-    assert "bayesticket[cluster]" in PROJECT["project"]["optional-dependencies"]["dev"]
-    assert undeclared(folder, NEEDED | EXTRAS["cluster"] | EXTRAS["dev"]) == {}
+    assert EXTRAS["dev"] >= {"bayesticket"}  # with the extras in brackets, cluster and docs
+    assert "bayesticket[cluster,docs]" in PROJECT["project"]["optional-dependencies"]["dev"]
+    assert undeclared(folder, NEEDED | EXTRAS["cluster"] | EXTRAS["docs"] | EXTRAS["dev"]) == {}
+
+
+def test_every_extension_of_the_site_is_declared_in_the_docs_extra():
+    text = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    listed = next(
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and "extensions" in ast.unparse(node.targets[0])
+    )
+    packages = {name.partition(".")[0] for name in ast.literal_eval(listed.value)} - OWN
+    distributions = packages_distributions()
+    found = {normal(each) for name in packages for each in distributions.get(name, [name])}
+    assert {"sphinx", "sphinx-gallery", "myst-parser", "sphinx-mathjax-offline"} <= found <= EXTRAS["docs"]
 
 
 def test_an_import_that_is_not_declared_is_found():

@@ -27,6 +27,8 @@ def run_examples(names: list[str]) -> None:
     }
     build = ROOT / "build" / "gallery"
     Sphinx(DOCS, DOCS, build, build, "dummy", confoverrides=options)  # it runs them when it is made
+    for page in EXAMPLES.glob("*.html"):  # such as a film
+        shutil.copyfile(page, DOCS / "gallery" / page.name)
 
 
 def take_thumbnail(name: str, browser: str) -> None:

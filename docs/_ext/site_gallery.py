@@ -1,10 +1,12 @@
 """The gallery: examples are run by `make gallery`, and the site shows what they left in docs/gallery.
 
-Committed are, of each example, its page, the digest of the script that the page was made from, the names that it uses
-and its thumbnail. Scripts and notebooks to download are written whenever the site is built.
+Committed are, of each example, its page, the digest of the script that the page was made from, the names that it uses,
+its thumbnail, and pages that it has written itself, such as films. Scripts and notebooks to download are written
+whenever the site is built.
 """
 
 import re
+import shutil
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -23,6 +25,7 @@ INSTALL = """\
 """
 COLAB = "https://colab.research.google.com/github/{repository}/blob/gh-pages/gallery/{name}.ipynb"
 HEADER = re.compile(r"\.\. only:: html\n\n    \.\. note::\n.*?(?=\.\. rst-class:: sphx-glr-example-title)", re.DOTALL)
+TITLE = re.compile(r"^(?P<title>.+)\n(=+)\n", re.MULTILINE)
 FOOTER = re.compile(r"^\.\. _sphx_glr_download_.*\Z", re.DOTALL | re.MULTILINE)
 
 
@@ -78,7 +81,7 @@ def without_roles(text: str) -> str:
 
 
 def add_downloads(app: Sphinx, page: str, source: list[str]) -> None:
-    """Puts what can be downloaded at the head of an example's page, in place of sphinx-gallery's footer."""
+    """Puts the downloads below the title of an example's page, in place of sphinx-gallery's note and footer."""
     if not (page.startswith("gallery/") and (EXAMPLES / f"{Path(page).name}.py").exists()):
         return
     name = Path(page).name
@@ -86,9 +89,16 @@ def add_downloads(app: Sphinx, page: str, source: list[str]) -> None:
     if app.config.repository:
         address = COLAB.format(repository=app.config.repository, name=name)
         links.append(f"`Open in Colab <{address}>`__")
-    lines = [".. container:: downloads", "", f"   {' '.join(links)}", "", ""]
-    source[0] = HEADER.sub("", source[0])
-    source[0] = FOOTER.sub("\n".join(lines), source[0])
+    downloads = "\n".join([".. container:: downloads", "", f"   {' '.join(links)}", "", ""])
+    source[0] = FOOTER.sub("", HEADER.sub("", source[0]))
+    source[0] = TITLE.sub(lambda title: f"{title[0]}\n{downloads}\n", source[0], count=1)
+
+
+def copy_files(app: Sphinx, error: Exception | None) -> None:
+    """Copies notebooks, to which Colab's addresses lead, and pages that examples have written, beside their pages."""
+    if error is None and app.builder.format == "html":
+        for file in [*PAGES.glob("*.ipynb"), *PAGES.glob("*.html")]:
+            shutil.copyfile(file, Path(app.outdir) / "gallery" / file.name)
 
 
 def setup(app: Sphinx) -> dict[str, object]:
@@ -97,4 +107,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("builder-inited", require_pages, priority=400)  # before sphinx-gallery, which would overwrite pages
     app.connect("builder-inited", write_notebooks, priority=600)
     app.connect("source-read", add_downloads)
+    app.connect("build-finished", copy_files)
     return {"parallel_read_safe": True}

@@ -17,7 +17,7 @@ def blocks(lines: list[str]) -> list[str]:
     found: list[list[str]] = [[]]
     for line in lines:
         item, prompt = line.startswith("- "), line.lstrip().startswith(">>>")
-        starts = found[-1] and (prompt and not is_doctest(found[-1]) or item and not found[-1][0].startswith("- "))
+        starts = found[-1] and ((prompt and not is_doctest(found[-1])) or (item and not found[-1][0].startswith("- ")))
         if not line.strip() or starts:
             found.append([])
         if line.strip():

@@ -75,7 +75,7 @@ def public_names() -> dict[str, str]:
     homes = []
     for room in rooms():
         module = importlib.import_module(f"bayesticket.{room.name}")
-        for name in room.own + [top for top in room.top if hasattr(module, top)]:
+        for name in room.own + [top for top in room.top if top in getattr(module, "__all__", ())]:
             value, full = getattr(module, name), f"bayesticket.{room.name}.{name}"
             if id(value) in by_object and callable(value):
                 described[full] = by_object[id(value)]
@@ -148,7 +148,9 @@ def entry(full: str) -> str:
     members = "   :members:\n   :show-inheritance:\n" if kind in ("class", "exception") else ""
     hidden = "   :no-value:\n" if kind == "data" and len(repr(value)) > 200 else ""
     scripts = "".join(f"   {script}\n" for script in examples_with(full))
-    gallery = f".. rubric:: Examples with this\n   :class: examples\n\n.. minigallery::\n\n{scripts}\n" if scripts else ""
+    gallery = (
+        f".. rubric:: Examples with this\n   :class: examples\n\n.. minigallery::\n\n{scripts}\n" if scripts else ""
+    )
     return f".. auto{kind}:: {full}\n{members}{hidden}\n{gallery}"
 
 

@@ -42,7 +42,9 @@ class PaperFigures(SphinxDirective):
         content: list[nodes.Node] = []
         for caption, picture in figure.draw(results.runs).items():
             content += [nodes.paragraph(text=caption), nodes.raw("", figure_html(picture), format="html")]
-        said = [f"- **{VERDICTS[claim.verdict]}** {claim.said} {claim.measured}" for claim in figure.claims(results.runs)]
+        said = [
+            f"- **{VERDICTS[claim.verdict]}** {claim.said} {claim.measured}" for claim in figure.claims(results.runs)
+        ]
         content += self.parse_text_to_nodes("\n".join(" ".join(line.split()) for line in said))
         if into is None:
             return [*found, *content]

@@ -1,6 +1,8 @@
-"""Checks a built site: every file that a page names in a link, a picture or a script exists, and so does every anchor."""
+"""Checks a built site: its links, pictures and scripts lead somewhere, and every public name is in its reference."""
 
+import importlib
 import sys
+import zlib
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -51,7 +53,33 @@ def broken_links(site: Path) -> list[str]:
     return broken
 
 
-if __name__ == "__main__":
-    found = broken_links(Path(sys.argv[1]))
+def described(site: Path) -> set[str]:
+    """The names of Python objects in a site's inventory."""
+    _, _, _, _, packed = (site / "objects.inv").read_bytes().split(b"\n", 4)
+    entries = [line.split() for line in zlib.decompress(packed).decode("utf-8").splitlines()]
+    return {name for name, kind, *_ in entries if kind.startswith("py:")}
+
+
+def missing_names(site: Path) -> list[str]:
+    """Public names without an entry: those of `bayesticket` and of its rooms, but for what is another library's."""
+    library = importlib.import_module("bayesticket")
+    wanted = {f"bayesticket.{name}" for name in library.__all__}
+    for name in library.__all__:
+        module = getattr(library, name)
+        for public in getattr(module, "__all__", []) if isinstance(module, type(library)) else []:
+            if str(getattr(getattr(module, public), "__module__", "bayesticket")).startswith("bayesticket"):
+                wanted.add(f"bayesticket.{name}.{public}")
+    return sorted(wanted - described(site))
+
+
+def main(site: Path) -> None:
+    """Exits with what is wrong, if anything is."""
+    found = broken_links(site)
     if found:
         sys.exit("links that lead nowhere:\n" + "\n".join(found))
+    if missing := missing_names(site):
+        sys.exit("public names that the reference lacks:\n" + "\n".join(missing))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
