@@ -33,23 +33,23 @@ class PaperFigures(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Sections, in the order of the figures."""
-        return [node for name in NAMES for node in self._section(name)]
+        return [self._section(name) for name in NAMES]
 
-    def _section(self, name: str) -> list[nodes.Node]:
+    def _section(self, name: str) -> nodes.section:
         figure, results = find_figure(name), read_results(SHIPPED, name)
-        found = self.parse_text_to_nodes(f"## {figure.title}\n\n{figure.about}\n", allow_section_headings=True)
-        into = found[0] if found and isinstance(found[0], nodes.section) else None
-        content: list[nodes.Node] = []
+        section = nodes.section("", nodes.title(text=figure.title), ids=[name], names=[name])
+        self.state.document.note_explicit_target(section)
+        section += nodes.paragraph(text=figure.about)
         for caption, picture in figure.draw(results.runs).items():
-            content += [nodes.paragraph(text=caption), nodes.raw("", figure_html(picture), format="html")]
-        said = [
-            f"- **{VERDICTS[claim.verdict]}** {claim.said} {claim.measured}" for claim in figure.claims(results.runs)
-        ]
-        content += self.parse_text_to_nodes("\n".join(" ".join(line.split()) for line in said))
-        if into is None:
-            return [*found, *content]
-        into += content
-        return found
+            section += [nodes.paragraph(text=caption), nodes.raw("", figure_html(picture), format="html")]
+        for claim in figure.claims(results.runs):
+            section += nodes.paragraph(
+                "", "", nodes.strong(text=claim.said), nodes.Text(f" {VERDICTS[claim.verdict]}. ")
+            )
+            section += nodes.bullet_list(
+                "", *(nodes.list_item("", nodes.paragraph(text=line)) for line in claim.measured.splitlines())
+            )
+        return section
 
 
 def write_full_report(app: Sphinx, error: Exception | None) -> None:
