@@ -9,7 +9,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-
 SCRIPT = re.compile(r"(<script[^>]*>).*?(?=</script>)", re.DOTALL)
 """A script, whose text may be megabytes of a figure's numbers."""
 

@@ -14,7 +14,12 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parents[1]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples"
 CARD = re.compile(r'<div class="figure-card">.*?</script>', re.DOTALL)
+FRAME = re.compile(r'<iframe src="([\w.-]+)"')
 SIZE = (800, 450)
+PAGE = (
+    '<!DOCTYPE html><meta charset="utf-8"><style>body {{ margin: 0 }} .modebar {{ display: none }}</style>'
+    "<script>{plotly}</script>{drawn}"
+)
 
 
 def run_examples(names: list[str]) -> None:
@@ -32,25 +37,29 @@ def run_examples(names: list[str]) -> None:
 
 
 def take_thumbnail(name: str, browser: str) -> None:
-    """Takes a picture of the first figure of an example's page."""
-    card = CARD.search((DOCS / "gallery" / f"{name}.rst").read_text(encoding="utf-8"))
-    if card is None:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        page, picture = Path(folder) / "page.html", Path(folder) / "picture.png"
-        height = re.sub(r"height:\s*\d+px", f"height:{SIZE[1]}px", card[0])
-        page.write_text(
-            f'<!DOCTYPE html><meta charset="utf-8"><body style="margin:0"><script>{get_plotlyjs()}</script>{height}',
-            encoding="utf-8",
-        )
+    """Takes a picture of the first figure of an example's page, or else of a page that it has written and shows."""
+    text = (DOCS / "gallery" / f"{name}.rst").read_text(encoding="utf-8")
+    target = DOCS / "gallery" / "images" / "thumb" / f"sphx_glr_{name}_thumb.png"
+    if card := CARD.search(text):
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "page.html"
+            drawn = re.sub(r"height:\s*\d+px", f"height:{SIZE[1]}px", card[0], count=1)
+            page.write_text(PAGE.format(plotly=get_plotlyjs(), drawn=drawn), encoding="utf-8")
+            photograph(page, target, browser)
+    elif framed := FRAME.search(text):
+        photograph(DOCS / "gallery" / framed[1], target, browser)
+    else:
+        print(f"{name} shows no figure; its thumbnail is sphinx-gallery's own")
+
+
+def photograph(page: Path, target: Path, browser: str) -> None:
+    """Takes a picture of a page as a browser shows it."""
+    with tempfile.TemporaryDirectory() as profile:
         command = [
             browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000",
-            f"--user-data-dir={folder}/profile", f"--window-size={SIZE[0]},{SIZE[1]}", f"--screenshot={picture}",
-            page.as_uri(),
+            f"--user-data-dir={profile}", f"--window-size={SIZE[0]},{SIZE[1]}", f"--screenshot={target}", page.as_uri(),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=120)
-        target = DOCS / "gallery" / "images" / "thumb" / f"sphx_glr_{name}_thumb.png"
-        shutil.copyfile(picture, target)
 
 
 def main(names: list[str]) -> None:
