@@ -69,7 +69,7 @@ def test_notebooks_install_the_library_and_pages_lead_to_colab_where_the_reposit
     site_gallery.write_notebooks(app)
     cells = json.loads((tmp_path / "why.ipynb").read_text(encoding="utf-8"))["cells"]
     first = "".join(cells[0]["source"])
-    assert ("git+https://github.com/owner/name" in first) == bool(repository)
+    assert ("%pip" in first) == ("git+https://github.com/owner/name" in first) == bool(repository)
     assert any("`bayesticket.KLPrior`" in "".join(cell["source"]) for cell in cells)
 
     source = [".. rst-class:: sphx-glr-example-title\n\nWhy?\n====\n\nSo.\n\n.. _sphx_glr_download_why:\n\nzip\n"]
