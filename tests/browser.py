@@ -32,9 +32,10 @@ window.addEventListener("load", () => setTimeout(async () => {
   const wide = [...document.body.querySelectorAll("*")].filter((element) => !inside(element)
     && element.getBoundingClientRect().right > width + 1 && !scrolls(element.parentElement)).map(said);
   const figures = [...document.querySelectorAll(".plotly-graph-div")];
-  const undrawn = figures.filter((figure) => !figure.querySelector(".cartesianlayer :is(.trace, .hm image)")).map((each) => each.id);
+  const empty = (figure) => !figure.querySelector(".cartesianlayer :is(.trace, .hm image)");
+  const undrawn = figures.filter(empty).map((figure) => figure.id);
   const cut = figures.flatMap((figure) => {
-    const box = figure.closest(".figure").getBoundingClientRect();
+    const box = (figure.closest(".figure") ?? figure).getBoundingClientRect();
     return [...figure.querySelectorAll("svg text")].filter((text) => {
       const { left, right, top, bottom, width } = text.getBoundingClientRect();
       return width && (left < box.left - 1 || right > box.right + 1 || top < box.top - 1 || bottom > box.bottom + 1);
@@ -91,9 +92,9 @@ def _picture(name: str, width: int) -> list[str]:
 
 def require_sound(shown: dict, width: int) -> None:
     """Asserts that a page loads without a network or an error, draws its figures, and overflows nowhere."""
-    assert shown["faults"] == []
-    assert shown["requested"] == []
-    assert shown["undrawn"] == []
-    assert shown["wide"] == []
-    assert shown["cut"] == []
-    assert shown["width"] <= width
+    assert not shown["faults"], shown["faults"]
+    assert not shown["requested"], shown["requested"]
+    assert not shown["undrawn"], shown["undrawn"]
+    assert not shown["wide"], shown["wide"]
+    assert not shown["cut"], shown["cut"]
+    assert shown["width"] <= width, shown["width"]

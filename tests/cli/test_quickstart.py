@@ -63,13 +63,13 @@ def test_arms_differ_in_the_prior_alone():
         assert (config.task.d_vocab_out, config.epochs, config.seed, config.stop_after_grok) == (11, 50, 1, 300)
 
 
-def test_a_run_at_chance_is_stopped_at_epoch_2000_and_one_that_groks_before_is_not():
+def test_a_run_at_chance_is_stopped_at_epoch_1500_and_one_that_groks_before_is_not():
     rule = configurations(epochs=3000, seed=0, p=113)["none"].stop_when
     assert rule is not None
-    for last, expected in ((0.009, 2000), (0.99, math.inf)):
+    for last, expected in ((0.009, 1500), (0.99, math.inf)):
         records = [
             {"epoch": float(epoch), "train_accuracy": 0.3, "test_accuracy": last if epoch >= 1140 else 0.009}
-            for epoch in range(0, 2001, 20)
+            for epoch in range(0, 1501, 20)
         ]
         stops = [rule.stop_epoch(records[:n]) for n in range(1, len(records) + 1)]
         assert min(stops) == expected
@@ -139,7 +139,7 @@ class TestReport:
         for sentence in findings(runs):
             assert sentence in said
         assert said.count("A run ends 300 epochs after it has grokked.") == 1
-        assert "no more than 2 percentage points in the last 2,000 epochs is stopped. The last epoch is 20." in said
+        assert "no more than 2 percentage points in the last 1,500 epochs is stopped. The last epoch is 20." in said
         for phrase in (
             "ModularAddition(p=7)",
             "of unseen pairs",
@@ -148,7 +148,7 @@ class TestReport:
             "AdamW, lr 0.001",
             "transformer-lens",
             "d_model 64",
-            "stop_after_grok=300, stop_when=Stalls(over=2000, by=0.02, memorised=0.0)",
+            "stop_after_grok=300, stop_when=Stalls(over=1500, by=0.02, memorised=0.0)",
         ):
             assert phrase in said
 
