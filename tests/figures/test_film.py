@@ -1,10 +1,13 @@
 """A film of a run: each frame shows the run as it was, and one slider moves all figures."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from browser import look_at, needs_browser, require_sound
 from helpers import refused
+from plotly.offline import get_plotlyjs
 
 import bayesticket as bt
 from bayesticket.figures import film as film_of
@@ -116,6 +119,22 @@ def test_runs_need_snapshots(run, tmp_path):
     refused(lambda: film_of({"a": run, "b": plain}, tmp_path / "film.html"), "runs['b']: got a run without snapshots")
     refused(lambda: film_of(run, tmp_path / "film.html", frames=1), "frames: got 1")
     assert not (tmp_path / "film.html").exists()
+
+
+def test_sixty_frames_of_two_runs_at_the_papers_size_are_less_than_ten_megabytes(run):
+    """A frame holds an attention weight per head and position, a share per frequency, and two numbers per neuron.
+
+    With 11 bytes for a number and 1,000 for names and the labels this bounds a frame here, and so it does at p = 113.
+    """
+
+    def most(p, heads, d_mlp):
+        return 11 * (5 * heads + p // 2 + 2 * d_mlp) + 1000
+
+    film = moving_figures({"": run}, frames=60)
+    bytes_of = len(json.dumps([part.frames for part in film.columns[""]], separators=(",", ":")))
+    assert 0.2 < bytes_of / len(film.labels) / most(11, SMALL.n_heads, SMALL.d_mlp) < 1
+    curves = 2 * 3 * 2 * 1_001 * 11  # two runs' three accuracies and their epochs, in 10,000 epochs
+    assert 60 * 2 * most(113, 1, 256) + curves + len(get_plotlyjs()) + 200_000 < 10_000_000
 
 
 MOVE = """
