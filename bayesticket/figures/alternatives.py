@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import cast
 
 import plotly.graph_objects as go
 
@@ -13,8 +14,10 @@ def alternative(figure: go.Figure, caption: str) -> str:
     >>> alternative(figure, "Accuracy")
     'Accuracy. Axes: epoch. Shown: test.'
     """
-    headings = [each.text for each in figure.layout.annotations if each.xref == "paper" and each.x == 0]
-    axes = [axis.title.text for select in (figure.select_xaxes, figure.select_yaxes) for axis in select()]
+    layout = cast("dict", figure.layout)
+    headings = [each.text for each in layout["annotations"] if each.xref == "paper" and each.x == 0]
+    both = (*figure.select_xaxes(), *figure.select_yaxes())
+    axes = [cast("dict", axis)["title"]["text"] for axis in both]
     shown = [trace.name for trace in figure.data if trace.showlegend is not False]
     maps = [trace for trace in figure.data if isinstance(trace, go.Heatmap)]
     rows = [label for each in maps for label in (each.y if each.y is not None else ())]
