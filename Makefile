@@ -14,8 +14,8 @@ check: .venv/for-tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(MAKE) --no-print-directory test
 	$(MAKE) --no-print-directory docs
+	$(MAKE) --no-print-directory test
 
 # The site, in build/site; it opens from there without a network. Warnings are errors, and so are links that lead nowhere.
 docs: .venv/for-tests

@@ -90,6 +90,14 @@ def require_several(field: str, given: object, accepted: str) -> list:
     return listed
 
 
+def require_epochs(given: object) -> list:
+    """Epochs, as a list; raises unless there is one at least."""
+    accepted = "epochs, such as [0, 500]"
+    if not (epochs := require_several("epochs", given, accepted)):
+        raise refuse_case("epochs", "none", accepted)
+    return epochs
+
+
 def require_flag(field: str, given: object) -> None:
     """Raises unless given True or False."""
     if not isinstance(given, bool):

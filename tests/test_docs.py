@@ -53,7 +53,7 @@ def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
 
 def test_every_snippet_of_the_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    smaller = {"p=59": "p=5", "3_000": "20", "range(5)": "range(2)", '"runs/tutorial"': '"runs"'}
+    smaller = {"p=59": "p=5", "1_500": "20", "range(5)": "range(2)", '"runs/tutorial"': '"runs"'}
     with ThreadPoolExecutor(1) as executor:
         sweep = bt.sweep
         monkeypatch.setattr(bt, "sweep", lambda *given, **options: sweep(*given, **options, executor=executor))

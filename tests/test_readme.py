@@ -1,4 +1,4 @@
-"""Every Python snippet of the README runs as printed, in order, only smaller."""
+"""Every Python snippet of the README, and of the library on one page, runs as printed, in order, only smaller."""
 
 import re
 from pathlib import Path
@@ -10,19 +10,31 @@ from bayesticket.cli.expressions import kind_names
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+OVERVIEW = (ROOT / "docs" / "overview.md").read_text(encoding="utf-8")
 
 
 def smaller(code):
     return code.replace("p=113", "p=7").replace("epochs=10_000", "epochs=20").replace("epochs=100", "epochs=20")
 
 
-def test_every_snippet_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert len(SNIPPETS) >= 5
+def run_snippets(text, path):
     names = {"__name__": "readme"}
-    for snippet in SNIPPETS:
-        exec(compile(smaller(snippet), "README.md", "exec"), names)
+    for snippet in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(smaller(snippet), path, "exec"), names)
+    return names
+
+
+def test_the_snippet_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_snippets(README, "README.md")
+    assert isinstance(names["run"], bt.Run)
+    assert names["runs"].axes == ("intervention",)
+    assert (tmp_path / "film.html").exists()
+
+
+def test_every_snippet_of_the_overview_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_snippets(OVERVIEW, "overview.md")
     assert isinstance(names["run"], bt.Run)
     assert isinstance(names["grid"], bt.Runs)
     assert names["grid"].axes == ("intervention", "lr", "optimizer")
@@ -43,7 +55,7 @@ def test_the_tables_name_everything_there_is(table):
 
 @pytest.mark.parametrize("kind", [bt.Optimizer, bt.LossFunction])
 def test_every_optimiser_and_loss_is_named(kind):
-    sentence = README.split("Optimisers are ")[1].split("One of your own")[0]
+    sentence = OVERVIEW.split("Optimisers are ")[1].split("One of your own")[0]
     assert public(kind) <= set(re.findall(r"`(\w+)`", sentence))
 
 

@@ -12,7 +12,7 @@ HOUSE = Path(bayesticket.__file__).parent
 ORDER = (
     *("errors", "seeding", "files", "threads", "notices", "notebooks"),
     *("specs", "schedules", "tasks", "model", "attention", "theory", "optim", "interventions", "measures"),
-    *("runs", "sweeps", "analysis", "figures", "paper", "cli"),
+    *("runs", "sweeps", "analysis", "figures", "paper", "cli", "__main__"),
 )
 """Imports go down this list: a room may import those that stand before it."""
 LATE = {

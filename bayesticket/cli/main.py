@@ -32,6 +32,7 @@ commands:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
+    typed = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
@@ -45,7 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"bayesticket: {name!r} is not a command; accepted: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if typed and name == "quickstart" and not {"-h", "--help"} & set(rest):
+        _prepare()
     return _run(COMMANDS[name], rest)
+
+
+def _prepare() -> None:
+    """Has the worker processes import what they need while this one imports the same, which takes seconds."""
+    from bayesticket.sweeps.forkserver import start_early
+
+    print("loading PyTorch and TransformerLens", file=sys.stderr, flush=True)
+    start_early()
 
 
 def _run(command: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
@@ -66,7 +77,10 @@ def _what_to_do_after(interrupt: KeyboardInterrupt) -> str:
     from bayesticket.runs import Interrupted
 
     if isinstance(interrupt, Interrupted) and interrupt.store is not None:
-        command = shlex.join(["bayesticket", "resume", str(interrupt.store)])
+        classes = str((interrupt.run.made_with or {}).get("classes", ""))
+        modules = dict.fromkeys(name.rpartition(".")[0] for name in classes.split(", ") if name)
+        imports = [word for module in modules for word in ("--import", module)]
+        command = shlex.join(["bayesticket", "resume", str(interrupt.store), *imports])
         return f"interrupted after epoch {interrupt.run.epoch:,}; continue with: {command}"
     return str(interrupt) or "interrupted"
 

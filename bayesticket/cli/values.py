@@ -6,6 +6,7 @@ from typing import Literal, Union, get_args, get_origin
 
 from bayesticket.cli.expressions import parse_intervention, parse_optimizer, parse_spec
 from bayesticket.errors import refuse, refuse_case, require_choice
+from bayesticket.files import require_path
 from bayesticket.interventions import Intervention
 from bayesticket.optim import Optimizer
 from bayesticket.specs import Spec
@@ -35,7 +36,7 @@ def read_value(field: str, text: str, kind: object) -> object:
         require_choice(field, text, get_args(one))
         return text
     if one not in _PLAIN:
-        return Path(text).expanduser() if one is Path else text
+        return require_path(field, text, "a path") if one is Path else text
     return _number(field, text, _PLAIN[one], int if one is int else float)
 
 

@@ -37,7 +37,7 @@ def stacked(panels: Sequence[Panel], *, panel_height: int = 150) -> go.Figure:
         figure.update_layout({axis_name("yaxis", place): axis, axis_name("legend", place): legend})
         figure.add_annotation(
             text=panel.heading, x=0, xanchor="left", xref="paper", y=top, yanchor="bottom", yref="paper",
-            yshift=5, showarrow=False,
+            yshift=5, showarrow=False, align="left",
         )  # fmt: skip
     figure.update_layout(template=TEMPLATE, height=height + 170, margin={"t": 110, "b": 60}, hovermode="x unified")
     # All panels share one epoch axis, below the last, so that vertical lines and zooms apply to all of them.

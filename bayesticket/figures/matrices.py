@@ -10,12 +10,12 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case, require_integer
+from bayesticket.errors import refuse, refuse_case, require_epochs, require_integer
 from bayesticket.figures.attention import mean_attention
 from bayesticket.figures.curves import axis_name
 from bayesticket.figures.style import PALETTE, SHADES, TEMPLATE
 from bayesticket.measures import Column, WeightNorms, circle_of, key_frequencies
-from bayesticket.model import ov_by_token, qk_by_token
+from bayesticket.model import is_matrix, ov_by_token, qk_by_token
 from bayesticket.runs import Run, spread
 
 DIVERGING = ((0.0, "#B2473E"), (0.5, "#F7F7F7"), (1.0, "#00476F"))
@@ -92,13 +92,14 @@ def plot_circle(run: Run, frequency: int | None = None, *, epochs: Iterable[int]
 
 
 def plot_norms(run: Run) -> go.Figure:
-    """The norms of the weights through training, by kind of parameter."""
+    """The norms of the weight matrices through training; biases begin at zero, which no logarithmic axis shows."""
     norms = pd.DataFrame(run.measure(WeightNorms()))
     figure = go.Figure()
     entries = {name: column.entry for name in norms if (column := Column.parse(name)).measure == WeightNorms().name}
-    for place, (name, entry) in enumerate(entries.items()):
+    matrices = {name: entry for name, entry in entries.items() if is_matrix(entry)}
+    for place, (name, entry) in enumerate(matrices.items()):
         figure.add_scatter(x=norms.index, y=norms[name], name=entry, line={"color": PALETTE[place % len(PALETTE)]})
-    figure.update_layout(template=TEMPLATE, height=400, margin={"t": 50}, title="Weight norms, by kind of parameter")
+    figure.update_layout(template=TEMPLATE, height=400, margin={"t": 50}, title="Norms of the weight matrices")
     figure.update_xaxes(title_text="epoch", tickformat=",d")
     figure.update_yaxes(title_text="Frobenius norm", type="log", tickformat="~g")
     return figure
@@ -116,7 +117,7 @@ def _moments(run: Run) -> list[int]:
 def _chosen(run: Run, epochs: Iterable[int] | None, n: int = 4) -> list[int]:
     """The epochs given, or a few of all snapshots, evenly by their order."""
     if epochs is not None:
-        return list(epochs)
+        return require_epochs(epochs)
     return spread(_moments(run), n)
 
 

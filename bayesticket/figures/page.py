@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from bayesticket.figures.alternatives import alternative
 from bayesticket.figures.style import FONT
 from bayesticket.files import prepare_directory, require_path, write_atomically
 
@@ -39,6 +40,8 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
     wordy: bool = False
+    named_by: int = 0
+    """The column that says what a row is about; screen readers say it with each cell."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"anchor": _anchor, "cell": _cell, "drawn": _drawn, "frames": _frames, "kind": _kind}
+    environment.filters |= {"alternative": alternative, "anchor": _anchor, "cell": _cell, "drawn": _drawn}
+    environment.filters |= {"frames": _frames, "kind": _kind}
     return environment.get_template("page.html")
 
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from bayesticket.errors import BayesticketError
 from bayesticket.figures.curves import axis_name
 from bayesticket.figures.style import TEMPLATE, look, marked
-from bayesticket.files import prepare_directory, write_atomically
+from bayesticket.files import prepare_directory, require_path, write_atomically
 from bayesticket.runs import Run
 
 
@@ -73,7 +73,7 @@ def side_by_side(runs: Mapping[str, Run]) -> go.Figure:
 
 def write_picture(figure: go.Figure, path: str | os.PathLike[str], *, width: int, height: int) -> Path:
     """Writes a figure as PNG and returns the path; needs kaleido, and Chrome or Chromium."""
-    target = Path(path).expanduser()
+    target = require_path("path", path, "the path of a picture")
     prepare_directory("path", target.parent)
     try:
         data = figure.to_image(format="png", width=width, height=height, scale=1)

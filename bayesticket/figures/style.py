@@ -16,7 +16,7 @@ Any two are 16 or more apart in CIELAB, also as protanopes, deuteranopes and tri
 SYMBOLS = ("square-open", "diamond-open", "triangle-up-open", "cross-open", "triangle-down-open", "star-open")
 """The symbols that further arms have along their lines."""
 INK, GRID = "#222222", "#E4E4E4"
-TRAIN, TEST, UNSEEN = VERMILION, BLUE, ORANGE
+TRAIN, TEST, UNSEEN = VERMILION, BLUE, PURPLE
 SHADES = ((0.0, "#F4F8FB"), (0.5, "#7FB8D8"), (1.0, "#00476F"))
 """The colours of attention weights, from 0 to the largest."""
 BLUES = ("#A8CFEE", BLUE, "#002845")

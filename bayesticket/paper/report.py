@@ -83,7 +83,7 @@ def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Clai
         for figure, judged in zip(figures, claims, strict=True)
         for claim in judged
     ]
-    return Table(("verdict", "figure", "claim", "by"), rows, wordy=True)
+    return Table(("verdict", "figure", "claim", "by"), rows, wordy=True, named_by=2)
 
 
 def figure_sections(
@@ -111,7 +111,7 @@ def claim_table(results: Results, claims: Sequence[Claim], rules: Rules) -> Tabl
         measured = Cell(claim.measured, summary=_counted(sum(map(len, ids.values())), "run"), folded=lines)
         alone, shared = rules.of(claim)
         rows.append([VERDICTS[claim.verdict], claim.said, claim.by, measured, Cell(alone, notes=shared)])
-    return Table(("verdict", "claim", "by", "measured", "rules"), rows, wordy=True)
+    return Table(("verdict", "claim", "by", "measured", "rules"), rows, wordy=True, named_by=1)
 
 
 def _where(results: Results) -> str:

@@ -16,9 +16,9 @@ from bayesticket.errors import (
     refuse,
     refuse_case,
     refuse_name,
+    require_epochs,
     require_flag,
     require_integer,
-    require_several,
 )
 from bayesticket.files import reading, require_path
 from bayesticket.measures import Column, Measure
@@ -117,7 +117,7 @@ class Run:
         from bayesticket.runs.afterwards import measure_afterwards
 
         kept = self._epochs_kept()
-        chosen = kept if epochs is None else require_several("epochs", epochs, "epochs, such as [0, 500]")
+        chosen = kept if epochs is None else require_epochs(epochs)
         found = measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
         return pd.Series(found.iloc[:, 0]) if len(found.columns) == 1 else found
 

@@ -10,7 +10,7 @@ import secrets
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for_futures
 from dataclasses import dataclass
@@ -25,16 +25,10 @@ from bayesticket.errors import BayesticketError, one_line
 from bayesticket.model import all_held
 from bayesticket.notices import notice
 from bayesticket.runs import RunDirectory
+from bayesticket.sweeps.forkserver import PRELOADED, START_METHOD, sigint_blocked
 from bayesticket.sweeps.process import EXIT_TERMINATED, PARENT, READY, Warned, serve
 from bayesticket.sweeps.worker import Job, Outcome, train_job, train_pickled
 
-START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-"""How worker processes are started: forked from a process that has imported everything and runs no threads.
-
-A spawned process needs seconds to import torch and TransformerLens; "fork" is not safe in a program with threads.
-"""
-PRELOADED = ["bayesticket.sweeps.preload"]
-"""What the process that workers are forked from imports once."""
 MAX_DEATHS = 25
 """After how many deaths of its process in a row, without progress in between, a job of ours has failed."""
 MAX_EXECUTOR_DEATHS = 3
@@ -194,19 +188,6 @@ class ProcessBackend(Backend):
             connection.close()
         for worker in self.workers.values():
             worker.process.join()
-
-
-@contextlib.contextmanager
-def sigint_blocked() -> Iterator[None]:
-    """Blocks SIGINT; processes started inside inherit that, and a Ctrl-C here is delivered at the end."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ExecutorBackend(Backend):

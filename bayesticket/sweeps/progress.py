@@ -5,7 +5,9 @@ It is removed when training ends. A process that is killed leaves it behind, whi
 
 import contextlib
 import json
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ class Progress:
     epoch: int = 0
     train_accuracy: float = 0.0
     test_accuracy: float = 0.0
+    unseen_accuracy: float | None = None
+    """On test examples whose mirror image is not trained on; None where there are none."""
 
     def __str__(self) -> str:
         """The progress as one short phrase.
@@ -29,8 +33,20 @@ class Progress:
         return f"epoch {self.epoch:,}, {self.accuracies()}"
 
     def accuracies(self) -> str:
-        """The accuracies alone."""
-        return f"train {self.train_accuracy:.0%}, test {self.test_accuracy:.0%}"
+        """The accuracies alone.
+
+        >>> Progress(1620, 1.0, 0.85, 0.8).accuracies()
+        'train 100%, test 85%, unseen 80%'
+        """
+        unseen = "" if self.unseen_accuracy is None else f", unseen {self.unseen_accuracy:.0%}"
+        return f"train {self.train_accuracy:.0%}, test {self.test_accuracy:.0%}{unseen}"
+
+    @classmethod
+    def of(cls, epoch: int, record: Mapping[str, float]) -> "Progress":
+        """The progress that a record of a run shows."""
+        unseen = record.get("unseen_accuracy", math.nan)
+        known = None if math.isnan(unseen) else unseen
+        return cls(epoch, record["train_accuracy"], record["test_accuracy"], known)
 
 
 def write_progress(store: Path, progress: Progress) -> None:
@@ -49,8 +65,10 @@ def read_progress(store: Path) -> Progress | None:
     """Reads a run's progress file; None if there is none, or none that can be read."""
     try:
         content = json.loads(RunDirectory(store).progress_path.read_text())
-        return Progress(int(content["epoch"]), float(content["train_accuracy"]), float(content["test_accuracy"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        unseen = content.get("unseen_accuracy")
+        train, test = float(content["train_accuracy"]), float(content["test_accuracy"])
+        return Progress(int(content["epoch"]), train, test, None if unseen is None else float(unseen))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

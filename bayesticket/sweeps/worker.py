@@ -112,7 +112,7 @@ class ProgressReporter:
         """Reports a record, if a report is due."""
         if (now := time.monotonic()) - self.last_report >= self.report_every:
             self.last_report = now
-            write_progress(self.store, Progress(epoch, record["train_accuracy"], record["test_accuracy"]))
+            write_progress(self.store, Progress.of(epoch, record))
 
 
 class StopCheck:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from sphinx.application import Sphinx
 
-CONTROLS = {"displaylogo": False, "responsive": True, "plotlyServerURL": ""}
+CONTROLS = {"displayModeBar": False, "displaylogo": False, "responsive": True, "plotlyServerURL": ""}
 SCRIPT = "plotly.min.js"
 
 

@@ -28,7 +28,7 @@ TASK, SMALL = bt.ModularAddition(p=5), bt.Architecture(d_model=8, d_mlp=8)
 HUGE = 10**400
 NASTY = [
     None, True, False, 0, -1, 1, 3, 2**63, -(2**63) - 1, HUGE, -HUGE, 0.0, -0.0, 0.5, 1e308, -1e308, 1e-320, math.nan,
-    math.inf, -math.inf, 1j, "", "a", "oracle", "a\0b", "x" * 300, "~nobody/x", "\ud800", b"a", (), (1,), (0, 0.999),
+    math.inf, -math.inf, 1j, "", "a", "oracle", "a\0b", "x" * 300, "~nouser/x", "\ud800", b"a", (), (1,), (0, 0.999),
     (1.0, 2.0, 3.0), [], [None], {}, {1: 2}, {"a": None}, set(), range(3), object, object(), len, lambda *given: None,
     torch.tensor(1.0), torch.tensor([]), torch.tensor([0.5, 0.5]), torch.tensor([math.nan]), torch.zeros(2, 3, 4, 5),
     torch.tensor([1]).as_strided((3, 2), (0, 0)), torch.ones(2, dtype=torch.bool), torch.ones(3, dtype=torch.float16),
@@ -249,7 +249,7 @@ def test_files_of_settings_at_the_command_line(tmp_path, capsys, command, what):
         ("--intervention", "\ud800"),
         ("--intervention", "a\0b"),
         ("--epochs", "1" * 5000),
-        ("--store", "~nobody/x"),
+        ("--store", "~nouser/x"),
     ],
     ids=["nested", "open", "long", "surrogate", "zero", "digits", "home"],
 )

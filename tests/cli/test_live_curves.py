@@ -46,16 +46,17 @@ def test_curves_are_drawn_in_place(jobs, monkeypatch):
     monkeypatch.setattr("sys.stderr", stream := Terminal())
     display = LiveCurves(jobs, clock=lambda: 7.0)
     for epoch, accuracy in ((10, 0.0), (50, 0.5), (90, 1.0)):
-        write_progress(jobs[1].store, Progress(epoch, 1.0, accuracy))
+        write_progress(jobs[1].store, Progress(epoch, 1.0, accuracy, accuracy / 2))
         display.update([jobs[2].name])
     shown = screen(stream.getvalue())
     assert len(shown) == 5  # a title, the three runs, and the empty line that the cursor stands in
-    assert shown[0] == "   0 s · test accuracy, epochs 0 to 100"
+    assert shown[0] == "   0 s · test accuracy, epochs 0 to 90"
     assert all(len(line) < 100 for line in shown)
     assert shown[1].endswith("waiting")
     assert "▁▅" in shown[2]
     assert "▅█" in shown[2]
-    assert shown[2].endswith("epoch 90  train 100%, test 100%")
+    assert shown[2].startswith("KL to the oracle      ▁")
+    assert shown[2].endswith("     90  train 100%, test 100%, unseen 50%")
     assert "ended" in shown[3]
 
 

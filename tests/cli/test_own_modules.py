@@ -1,12 +1,16 @@
 """Classes of one's own from the command line: imported by name, recorded in the header, never imported by loading."""
 
 import json
+import os
+import shlex
+import signal
 import sys
 
 import pytest
 
 import bayesticket as bt
 from bayesticket.cli.main import main
+from bayesticket.runs import Training
 from bayesticket.specs import Spec
 
 MODULE = """
@@ -68,6 +72,25 @@ def test_loading_elsewhere_imports_nothing_and_names_the_module(here, capsys):
     assert "import halving first" in capsys.readouterr().err
     assert main(["resume", "run", "--import", "halving"]) == 0
     assert "Run(finished after 10 epochs" in capsys.readouterr().out
+
+
+def test_the_hint_after_ctrl_c_names_the_module(here, monkeypatch, capsys):
+    take_epoch = Training.take_epoch
+
+    def interrupted(self):
+        take_epoch(self)
+        if self.epoch == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Training, "take_epoch", interrupted)
+    given = ["--import", "halving", *SMALL, "--intervention", "Halved() + KLPrior()", "--store", "a run"]
+    assert main(["train", *given]) == 130
+    hint = capsys.readouterr().err.strip().splitlines()[-1].partition("continue with: ")[2]
+    assert hint.endswith(" --import halving")
+    monkeypatch.setattr(Training, "take_epoch", take_epoch)
+    forget()
+    assert main(shlex.split(hint)[1:]) == 0
+    assert "finished after 10 epochs" in capsys.readouterr().out
 
 
 def test_runs_of_the_librarys_own_classes_record_no_module(here):

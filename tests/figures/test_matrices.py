@@ -95,10 +95,10 @@ def test_circles_share_their_axes(run):
     assert len({tuple(axis.range) for axis in figure.select_xaxes()}) == 1
 
 
-def test_norms_are_drawn_by_kind(run):
+def test_the_norms_of_matrices_are_drawn_by_kind(run):
     measured = run.measure(bt.WeightNorms())
     drawn = {trace.name: list(trace.y) for trace in plot_norms(run).data}
-    assert len(drawn) > 2
+    assert set(drawn) == {name for name, _ in run.model.named_parameters() if ".W_" in name or name.endswith("W_E")}
     for name, values in drawn.items():
         np.testing.assert_allclose(values, measured[f"weight_norms[{name}]"])
 
@@ -111,3 +111,8 @@ def test_runs_without_snapshots_are_refused(plot):
     else:
         refused(lambda: plot(plain), "run: got a run without snapshots")
         refused(lambda: plot("run"), "run: got 'run'")
+
+
+@pytest.mark.parametrize("plot", [plot_qk, plot_ov, plot_circle])
+def test_moments_are_given_as_several_epochs(run, plot):
+    refused(lambda: plot(run, epochs=20), "epochs: got 20", "accepted: epochs, such as")

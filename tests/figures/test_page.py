@@ -56,7 +56,7 @@ class TestPage:
         assert not re.search(r"url\(|@import|https?:", "".join(parser.texts["style"]))
         library, *own = parser.texts["script"]
         assert len(library) > 1_000_000, "plotly.js stands first"
-        assert len(own) == 2, "a label cannot end a script"
+        assert len(own) == 3, "two figures and the page's own; a label cannot end a script"
         assert not re.search(r"https?:|//", "".join(own))
 
     def test_holds_the_library_once_and_every_section(self, page: Path):
@@ -64,7 +64,7 @@ class TestPage:
         assert text.count("plotly.js v") == 1
         assert "<h2>One &amp; &lt;two&gt;</h2>" in text
         assert "<p>5 &lt; 6</p>" in text
-        assert "<td>kl</td><td>2</td>" in text
+        assert '<th scope="row">kl</th><td>2</td>' in text
         assert '<th scope="col">&lt;b&gt;</th>' in text
         assert text.count("Plotly.newPlot(") >= 2
         assert [path.name for path in page.parent.iterdir()] == ["index.html"]
@@ -89,10 +89,11 @@ class TestPage:
         tables = [Table(("a", "b & c", "d"), [("1", "2", "3")], wordy=True), Table(("a", "b"), [("1", "2")])]
         page = write_page(tmp_path / "page.html", "Title", [Section("", [], table) for table in tables])
         text = page.read_text(encoding="utf-8")
-        assert '<div class="table wordy cards">' in text
-        assert '<td data-label="a">1</td><td data-label="b &amp; c">2</td>' in text, "a card says what a value is"
-        assert '<div class="table"><table>' in text
-        assert "<td>1</td><td>2</td>" in text
+        assert '<div class="table wordy cards"' in text
+        first = '<th scope="row" role="rowheader" data-label="a">1</th>'
+        assert f'{first}<td role="cell" data-label="b &amp; c">2</td>' in text, "a card says what a value is"
+        assert '<div class="table" role="region" aria-label="table"><table>' in text
+        assert '<th scope="row">1</th><td>2</td>' in text
 
     def test_without_figures_is_small(self, tmp_path: Path):
         page = write_page(tmp_path / "page.html", "Title", [Section("Text", ["one"])])

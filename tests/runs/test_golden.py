@@ -106,7 +106,9 @@ def test_every_recorded_number_is_what_it_was(name):
     pinned = GOLDEN[GOLDEN["run"] == name].pivot(index="epoch", columns="column", values="value")
     assert len(pinned.columns) >= 9
     for column in pinned:
-        np.testing.assert_allclose(curves[column], pinned[column], rtol=1e-6, atol=1e-12, err_msg=column)
+        # A bias of the keys moves all scores alike. Its gradient is zero up to rounding, which is the processor's own.
+        least = 1e-10 if column.endswith(".b_K]") else 1e-12
+        np.testing.assert_allclose(curves[column], pinned[column], rtol=1e-6, atol=least, err_msg=column)
 
 
 if __name__ == "__main__":

@@ -172,6 +172,8 @@ def test_chosen_epochs_are_measured_in_order():
     found = run.measure(bt.AttentionEntropy(), epochs=[30, 0])
     assert found.index.tolist() == [0, 30]
     refused(lambda: run.measure(bt.AttentionEntropy(), epochs=[5]), "epoch: got 5", "accepted: 0, 10, 20, 30, 40")
+    refused(lambda: run.measure(bt.AttentionEntropy(), epochs=5), "epochs: got 5", "accepted: epochs, such as")
+    refused(lambda: run.measure(bt.AttentionEntropy(), epochs=[]), "epochs: got none")
 
 
 def test_the_end_of_any_run_can_be_measured():

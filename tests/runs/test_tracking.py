@@ -60,6 +60,25 @@ def test_a_tracker_is_no_part_of_what_a_run_is():
     assert tracked.id == plain().id
 
 
+def test_each_run_has_a_copy_of_the_tracker():
+    class Counting:
+        begun = 0
+
+        def start(self, config):
+            self.begun += 1
+
+        def record(self, epoch, values):
+            assert self.begun == 1
+
+        def finish(self, run):
+            pass
+
+    own = Counting()
+    for _ in range(2):
+        small_run(tracker=own, epochs=1)
+    assert own.begun == 0
+
+
 def lines_of(directory, run):
     return (directory / run.id).read_text().splitlines()
 

@@ -124,7 +124,8 @@ def test_it_reports_its_progress(store, alive_file, monkeypatch):
     class Checking(worker.ProgressReporter):
         def __call__(self, epoch, record):
             super().__call__(epoch, record)
-            expected = Progress(epoch, record["train_accuracy"], record["test_accuracy"])
+            accuracies = (record[f"{half}_accuracy"] for half in ("train", "test", "unseen"))
+            expected = Progress(epoch, *accuracies)
             correct.append(read_progress(job.store) == expected)
 
     monkeypatch.setattr(worker, "ProgressReporter", Checking)

@@ -14,7 +14,7 @@ EPOCHS = 3_000
 PATIENCE = 300
 """Epochs that a run goes on after it has grokked."""
 STALLED = Stalls("test_accuracy", over=2_000, by=0.02, memorised=0.0)
-"""When a run that does not grok is stopped: after far more epochs than the prior toward the oracle needs."""
+"""When a run that does not grok is stopped: after more epochs than the one with the prior toward the oracle takes."""
 
 
 def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Sequence
 from bayesticket.sweeps import Display, Job, Lines
 
 BARS = "▁▂▃▄▅▆▇█"
+EVERY = 5.0
+"""Seconds between two lines where curves cannot be drawn."""
 
 
 def live_curves(jobs: Sequence[Job]) -> Display:
     """Curves on a terminal that can move its cursor, plain lines elsewhere."""
     plain = not sys.stderr.isatty() or os.environ.get("TERM", "") in ("", "dumb")
-    return Lines(jobs) if plain or not _can_write_bars() else LiveCurves(jobs)
+    return Lines(jobs, every=EVERY) if plain or not _can_write_bars() else LiveCurves(jobs)
 
 
 def _can_write_bars() -> bool:
@@ -47,6 +49,17 @@ def _bar(value: float) -> str:
     return BARS[round(min(max(value, 0.0), 1.0) * (len(BARS) - 1))] if value == value else BARS[0]
 
 
+def _common_end(names: Sequence[str]) -> str:
+    """The last part of the names, from a comma on, where it is the same for all of several names.
+
+    >>> _common_end(["none, seed 0", "kl, seed 0"]), _common_end(["a, seed 0", "a, seed 1"]), _common_end(["a, seed 0"])
+    (', seed 0', '', '')
+    """
+    ends = {"".join(name.rpartition(", ")[1:]) for name in names}
+    end = ends.pop() if len(ends) == 1 and len(names) > 1 else ""
+    return end if end.startswith(", ") else ""
+
+
 class LiveCurves(Display):
     """The test accuracy of each run through its epochs, drawn again in place as training goes on."""
 
@@ -54,6 +67,8 @@ class LiveCurves(Display):
         super().__init__(jobs)
         self.clock, self.started = clock, clock()
         self.points: dict[str, list[tuple[int, float]]] = {name: [] for name in self.jobs}
+        self.shared = _common_end(list(self.jobs))
+        """What all names end with, such as ", seed 0", and need not say."""
         self.drawn = 0
         """How many lines stand above the cursor."""
 
@@ -69,20 +84,23 @@ class LiveCurves(Display):
     def _draw(self, ended: Collection[str]) -> None:
         columns = shutil.get_terminal_size().columns
         most = max(job.config.epochs for job in self.jobs.values())
-        lines = [f"{self.clock() - self.started:4.0f} s · test accuracy, epochs 0 to {most:,}"]
-        lines += [self._line(name, ended, most, columns) for name in self.jobs]
+        reached = max((progress.epoch for progress in self.latest.values()), default=0)
+        last = max(reached, most // 2)
+        lines = [f"{self.clock() - self.started:4.0f} s · test accuracy, epochs 0 to {last:,}"]
+        lines += [self._line(name, ended, last, columns) for name in self.jobs]
         text = "".join(f"\r\x1b[2K{line[: columns - 1]}\n" for line in lines)
         sys.stderr.write((f"\x1b[{self.drawn}A" if self.drawn else "") + text)
         sys.stderr.flush()
         self.drawn = len(lines)
 
-    def _line(self, name: str, ended: Collection[str], most: int, columns: int) -> str:
-        widest = max(map(len, self.jobs))
+    def _line(self, name: str, ended: Collection[str], last: int, columns: int) -> str:
+        widest = max(map(len, self.jobs)) - len(self.shared)
         progress = self.latest.get(name)
-        state = "ended" if name in ended else "waiting" if progress is None else f"epoch {progress.epoch:,}"
-        said = f"{state:>11}" + ("" if progress is None else f"  {progress.accuracies()}")
-        width = max(8, min(60, columns - widest - 40))
-        return f"{name.ljust(widest)} {sparkline(self.points[name], most, width)} {said}"
+        state = "ended" if name in ended else "waiting" if progress is None else f"{progress.epoch:,}"
+        said = f"{state:>7}" + ("" if progress is None else f"  {progress.accuracies()}")
+        width = max(8, min(60, columns - widest - 45))
+        label = name.removesuffix(self.shared).ljust(widest)
+        return f"{label} {sparkline(self.points[name], last, width)} {said}"
 
     def announce(self, message: str) -> None:
         """Prints a message; the curves go on below it."""
