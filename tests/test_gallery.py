@@ -23,6 +23,13 @@ def test_every_example_has_a_page_that_was_made_from_it_as_it_is(example):
     assert (PAGES / "images" / "thumb" / f"sphx_glr_{example.stem}_thumb.png").stat().st_size > 1000
 
 
+def test_the_overview_has_every_example_in_order():
+    listed = re.findall(r":doc:`/gallery/(\w+)`", (PAGES / "index.rst").read_text(encoding="utf-8"))
+    assert listed == [example.stem for example in EXAMPLES], (
+        "make docs writes the overview of all, make gallery of some"
+    )
+
+
 def test_no_page_is_about_an_example_that_is_gone():
     assert {path.name.removesuffix(".py.md5") for path in PAGES.glob("*.md5")} == {path.stem for path in EXAMPLES}
 

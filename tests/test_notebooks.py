@@ -64,3 +64,12 @@ def test_measured_values_and_tickets_are_tables(run):
 def test_texts_are_escaped():
     assert cells(html_table(["a"], [["<script>&"]])) == [["<script>&"]]
     assert parsed(html_lines("<b>", "&")) is not None
+
+
+def test_a_task_says_once_what_it_is_and_how_large():
+    own = bt.Task(tokens=[[0, 1], [1, 0]], targets=[0, 1], informative=[True, False])
+    assert own._repr_html_().count("n_positions") == 1
+    shown = bt.ModularAddition(p=5)._repr_html_()
+    assert "25 examples" in shown
+    assert shown.count("ModularAddition(p=5)") == 1
+    assert bt.ModularAddition(p=5)._repr_mimebundle_()["text/html"] == shown

@@ -63,11 +63,14 @@ class AbstractTask(Spec, abc.ABC):
         sizes = f"{self.n_examples:,} examples of {self.n_positions} positions"
         return f"{self!r}: {sizes}, {self.d_vocab:,} tokens, {self.d_vocab_out:,} targets"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the task, its positions, and how large it is."""
+        size = str(self).removeprefix(repr(self)).removeprefix(": ")
+        return html_lines(repr(self), " ".join(self.position_labels), *([size] if size else []))
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        # A notebook shows a task on its own as `print` does, and as one types it inside of something else.
-        said = str(self)
-        size = said.removeprefix(f"{self!r}: ")
-        return {"text/plain": said, "text/html": html_lines(repr(self), " ".join(self.position_labels), size)}
+        # A notebook without HTML shows a task on its own as `print` does, and as one types it inside of something else.
+        return {"text/plain": str(self), "text/html": self._repr_html_()}
 
     def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
         """A number for each example, equal for examples that a symmetry of the task maps onto each other.
