@@ -10,14 +10,15 @@ import itertools
 import sys
 
 import bayesticket as bt
-from bayesticket.paper.fig4 import DENSE, FIGURE, SPARSITY
+from bayesticket.paper.fig4 import FIGURE
 from bayesticket.paper.figure import Scale
+from bayesticket.paper.tickets import DENSE, SPARSITY, name_of
 from bayesticket.sweeps import sweep_configs
 
 
 def main(store: str = "runs", scale: Scale | None = None) -> None:
     runs = sweep_configs(FIGURE.configs(scale or Scale()), store=store)
-    tickets = [bt.find_ticket(runs.run(DENSE, seed), SPARSITY) for seed in runs.seeds]
+    tickets = [bt.find_ticket(runs.run(name_of("constant", DENSE), seed), SPARSITY) for seed in runs.seeds]
     for name in tickets[0].sparsity_by_matrix:
         removed = ", ".join(f"{ticket.sparsity_by_matrix[name]:.0%}" for ticket in tickets)
         print(f"{name}: removed {removed}")
