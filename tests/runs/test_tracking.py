@@ -61,7 +61,7 @@ def test_a_tracker_is_no_part_of_what_a_run_is():
 
 
 def test_each_run_has_a_copy_of_the_tracker():
-    class Counting:
+    class CountingTracker:
         begun = 0
 
         def start(self, config):
@@ -73,7 +73,7 @@ def test_each_run_has_a_copy_of_the_tracker():
         def finish(self, run):
             pass
 
-    own = Counting()
+    own = CountingTracker()
     for _ in range(2):
         small_run(tracker=own, epochs=1)
     assert own.begun == 0
