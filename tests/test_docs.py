@@ -112,7 +112,8 @@ def test_every_link_and_file_that_a_page_names_is_there(page):
     linked = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     named = re.findall(r"`((?:bayesticket|tests|docs|examples|tools)/[\w/.-]*\w/?)`", text)
     for path in filter(None, linked):
-        assert (page.parent / path).exists(), path
+        if not path.startswith("reference/"):  # which the build of the site writes, and then checks its links
+            assert (page.parent / path).exists(), path
     for path in named:
         assert (ROOT / path).exists(), path
 
