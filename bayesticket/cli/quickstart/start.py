@@ -38,7 +38,7 @@ def quickstart(
     The runs are kept in `out/runs`, and `out/index.html` shows them. What is complete there is not trained again, and
     what was interrupted goes on where it was. Ctrl-C ends the program, with a line on how to continue.
 
-    At the full scale two cores take about a minute and a half. Meanwhile a terminal shows the curves of test accuracy,
+    At the full scale two cores take about a minute. Meanwhile a terminal shows the curves of test accuracy,
     and a log file a line every five seconds.
 
     Args:
