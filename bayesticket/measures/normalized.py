@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_number
 from bayesticket.measures.base import Measure, Observation
-from bayesticket.model import HookedTransformer, middle_name, unusual_setting
+from bayesticket.model import HookedTransformer, bypasses_mlp, middle_name, unusual_setting
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
@@ -28,7 +28,8 @@ class NormalizedMLPLoss(Measure):
 
     MLP and unembedding are run once more at the last position, on the stream after attention (`hook_resid_mid`), which
     costs a third to a half of a training epoch. That is right for a plain model of one layer without normalisation,
-    whose logits are `r + MLP(r)` unembedded. Other models, and edits between that stream and the logits, are an error.
+    whose logits are `r + MLP(r)` unembedded, or `MLP(r)` without a residual path. Other models, and edits between that
+    stream and the logits, are an error.
     """
 
     radius: float | None = None
@@ -91,4 +92,5 @@ def _logits_of(
     mlp, unembed = model.blocks[0].mlp, model.unembed
     b_in, b_out, b_U = cast(Tensor, mlp.b_in), cast(Tensor, mlp.b_out), cast(Tensor, unembed.b_U)
     hidden = mlp.act_fn(middle @ (scale_in * mlp.W_in) + b_in)
-    return (middle + hidden @ (scale_out * mlp.W_out) + b_out) @ unembed.W_U + b_U
+    final = hidden @ (scale_out * mlp.W_out) + b_out
+    return (middle + final if bypasses_mlp(model) else final) @ unembed.W_U + b_U

@@ -41,8 +41,9 @@ class Architecture(Spec):
     """Hidden units of the ReLU MLP."""
     attention: Literal["softmax", "linear"] = "softmax"
     """Softmax attention, or normalised linear-ReLU attention relu(s) / Σ relu(s)."""
-    residual: bool = True
-    """Whether the residual stream bypasses attention and MLP; the paper's minimal model has no such path."""
+    residual: bool | None = None
+    """Whether the residual stream bypasses attention and MLP; None is no path in one layer, the paper's minimal model,
+    and a path where there are more layers."""
     biases: bool = True
     """Whether biases are trained; without, they stay at zero."""
     normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None
@@ -61,13 +62,23 @@ class Architecture(Spec):
         if self.normalization_type not in NORMALIZATIONS:
             raise refuse("normalization_type", self.normalization_type, f"one of {NORMALIZATIONS}")
         require_number("init_scale", self.init_scale, above=0)
-        for name in ("residual", "biases"):
-            require_flag(name, getattr(self, name))
+        if self.residual is not None:
+            require_flag("residual", self.residual)
+        require_flag("biases", self.biases)
 
     @property
     def d_head(self) -> int:
         """Width of one head."""
         return self.d_model // self.n_heads
+
+    @property
+    def has_residual(self) -> bool:
+        """Whether the residual stream bypasses attention and MLP.
+
+        >>> Architecture().has_residual, Architecture(n_layers=2).has_residual, Architecture(residual=True).has_residual
+        (False, True, True)
+        """
+        return self.n_layers > 1 if self.residual is None else self.residual
 
     def settings(self, task: AbstractTask) -> dict[str, object]:
         """What TransformerLens is told to build this shape for a task."""
@@ -94,7 +105,7 @@ def build_model(
     n_heads: int = 1,
     d_mlp: int = 256,
     attention: Literal["softmax", "linear"] = "softmax",
-    residual: bool = True,
+    residual: bool | None = None,
     biases: bool = True,
     normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None,
     init_scale: float = 1.0,
@@ -104,8 +115,9 @@ def build_model(
 ) -> HookedTransformer:
     """Builds the paper's model for a task: one layer unless told otherwise, ReLU, learned positions, no LayerNorm.
 
-    The options are those of `Architecture`. What TransformerLens has no switch for (`attention="linear"`,
-    `residual=False`) is mounted as permanent hooks, so the model can be used like any other.
+    The options are those of `Architecture`. A single layer has no residual path, as the paper's minimal model has none;
+    `residual=True` makes it a standard transformer layer. What TransformerLens has no switch for (`attention="linear"`,
+    a missing residual path) is mounted as permanent hooks, so the model can be used like any other.
 
     >>> from bayesticket.tasks import ModularAddition
     >>> model = build_model(ModularAddition(p=7), d_model=8, d_mlp=16)
@@ -247,5 +259,5 @@ def _permanent_hooks(architecture: Architecture) -> list[NamedHook]:
     hooks: list[NamedHook] = []
     for layer in range(architecture.n_layers):
         hooks += [] if architecture.attention == "softmax" else linear_attention_hooks(layer)
-        hooks += [] if architecture.residual else no_residual_hooks(layer)
+        hooks += [] if architecture.has_residual else no_residual_hooks(layer)
     return hooks

@@ -118,7 +118,7 @@ def require_single_layer(model: HookedTransformer, field: str) -> None:
 def bypasses_mlp(model: HookedTransformer) -> bool:
     """Whether the residual stream leads around the MLP."""
     architecture = getattr(model, "architecture", None)
-    return architecture is None or architecture.residual
+    return architecture is None or architecture.has_residual
 
 
 def require_relu_layer(model: HookedTransformer, field: str) -> None:
@@ -134,7 +134,7 @@ def require_relu_layer(model: HookedTransformer, field: str) -> None:
             raise refuse_case(field, f"a model with {name}={given!r}", accepted)
     if architecture is not None and architecture.attention != "softmax":
         raise refuse_case(field, f"a model with attention={architecture.attention!r}", accepted)
-    if own_hooks(model) and (architecture is None or architecture.residual):
+    if own_hooks(model) and (architecture is None or architecture.has_residual):
         raise refuse_case(field, f"a model with hooks of its own on {own_hooks(model)[0]}", accepted)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 from bayesticket.errors import refuse, require_integer
 from bayesticket.interventions import Intervention, KLPrior, as_recipe
 from bayesticket.measures import ExplainingAway
+from bayesticket.model import Architecture
 from bayesticket.runs import TrainConfig, configure, configure_from
 from bayesticket.sweeps import Configs, Runs
 from bayesticket.tasks import ModularAddition
@@ -200,6 +201,7 @@ def arm(
     """A configuration of the paper's model on modular addition, stopped some epochs after it has grokked."""
     common = configure(
         task=ModularAddition(p=scale.p, distractors=distractors),
+        model=Architecture(residual=True),
         intervention=as_recipe(intervention),
         epochs=scale.epochs,
         record_every=scale.record_every,

@@ -13,7 +13,7 @@ from bayesticket.runs.config import TrainConfig
 from bayesticket.runs.epochs import require_epochs
 from bayesticket.specs import JSON, description_id
 
-FORMAT = 2
+FORMAT = 3
 Status = Literal["running", "finished", "stopped", "interrupted", "failed"]
 COMPLETE: tuple[Status, ...] = ("finished", "stopped")
 """A run is complete when it has gone through all its epochs, or has stopped where its configuration says so."""

@@ -55,7 +55,7 @@ def test_the_chain_holds_and_autograd_agrees_with_the_closed_form(name, forward,
 
 
 def test_the_measured_gradient_is_the_closed_form_of_the_theory():
-    model, batch = model_of(TASK), TASK.split().train
+    model, batch = model_of(TASK, residual=True), TASK.split().train
     chain = chain_of(model, batch, ExplainingAway())
     _, cache = model.run_with_cache(batch.tokens)
     block = model.blocks[0]

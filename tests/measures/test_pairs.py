@@ -114,7 +114,7 @@ def test_equation_27_is_attained_where_the_map_stretches_as_much_as_it_can():
         targets=torch.tensor([0, 1]),
         informative=torch.tensor([True, False, False]),
     )
-    model = bt.build_model(task, d_model=4, d_mlp=4, seed=0, dtype=torch.float64)
+    model = bt.build_model(task, d_model=4, d_mlp=4, residual=True, seed=0, dtype=torch.float64)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

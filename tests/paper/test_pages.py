@@ -221,7 +221,7 @@ def test_shipped_runs_have_no_weights_and_say_how_to_get_them(shipped):
             runs.run("constant distractors", 0)
         assert str(caught.value) == (
             "run: got runs that were read from results, which hold curves but no weights; accepted: runs loaded from a "
-            "store; “bayesticket reproduce fig1 --store runs” trains them, this one into runs/f9d4fc412127"
+            "store; “bayesticket reproduce fig1 --store runs” trains them, this one into runs/69771b9db213"
         )
 
 

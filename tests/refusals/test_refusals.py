@@ -649,6 +649,7 @@ def test_the_pickle_would_have_been_noticed(tmp_path):
     ("changes", "said"),
     [
         ({"format": 1}, "format: got 1, written by bayesticket "),
+        ({"format": 2}, "format: got 2, written by bayesticket "),
         ({"format": None}, "format: got None"),
         ({"status": 3}, "status: got 3"),
         ({"epoch": "many"}, "epoch: got 'many'"),

@@ -117,7 +117,7 @@ def test_jobs_are_copied_and_pickled_while_their_teacher_is_measured(tmp_path):
     try:
         for _ in range(100):
             restored = pickle.loads(pickle_job(job))
-            assert not own_hooks(restored.config.intervention.parts[0].target)
+            assert own_hooks(restored.config.intervention.parts[0].target) == own_hooks(model(7))
     finally:
         ended.set()
         measuring.join()

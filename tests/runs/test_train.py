@@ -147,7 +147,11 @@ def test_an_architecture_and_the_same_model_given_train_alike():
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "muon", "lion"])
 def test_every_optimiser_learns(optimizer):
     run = small_run(
-        optimizer=optimizer, epochs=100, lr={"sgd": 0.3, "lion": 1e-3}.get(optimizer, 3e-3), weight_decay=0.01
+        model=bt.Architecture(d_model=16, d_mlp=32, residual=True),
+        optimizer=optimizer,
+        epochs=100,
+        lr={"sgd": 0.3, "lion": 1e-3}.get(optimizer, 3e-3),
+        weight_decay=0.01,
     )
     assert run.curves["train_loss"].iloc[-1] < 0.8 * run.curves["train_loss"].iloc[0]
 

@@ -36,6 +36,6 @@ def growth_in_positions(effort: Effort, n_positions: int, distractors: Literal["
 
 def growth_in_heads(effort: Effort, n_heads: int) -> Measurement:
     """A step with the same width divided into more heads."""
-    varied = Training(replace(effort.bare, model=Architecture(n_heads=n_heads)))
+    varied = Training(replace(effort.bare, model=Architecture(n_heads=n_heads, residual=True)))
     before, after = compare_steps(Training(effort.bare), varied, effort)
     return Measurement(f"{n_heads} head{'s' if n_heads > 1 else ''}", against(before, after), after / before)

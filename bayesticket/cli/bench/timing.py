@@ -11,6 +11,7 @@ from multiprocessing.context import ForkContext, SpawnContext
 from statistics import median
 from typing import Literal
 
+from bayesticket.model import Architecture
 from bayesticket.runs import TrainConfig, Training
 from bayesticket.tasks import ModularAddition
 
@@ -43,8 +44,9 @@ class Effort:
 
     @property
     def bare(self) -> TrainConfig:
-        """The paper's training without records, except at epoch 0; at its size, unless `p` says otherwise."""
-        return TrainConfig(task=ModularAddition(p=self.p), record_every=NEVER, epochs=NEVER, warmup=0, device="cpu")
+        """Training of a standard layer of the paper's size, or smaller as `p` says, without records but at epoch 0."""
+        task, layer = ModularAddition(p=self.p), Architecture(residual=True)
+        return TrainConfig(task=task, model=layer, record_every=NEVER, epochs=NEVER, warmup=0, device="cpu")
 
     @property
     def recorded(self) -> TrainConfig:

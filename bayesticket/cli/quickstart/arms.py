@@ -1,7 +1,6 @@
 """What the quick start trains, and the rule that ends a run."""
 
 from bayesticket.interventions import KLPrior, as_recipe
-from bayesticket.model import Architecture
 from bayesticket.runs import Stalls, TrainConfig, configure
 from bayesticket.tasks import ModularAddition
 
@@ -24,7 +23,6 @@ def configurations(*, epochs: int, seed: int, p: int) -> dict[str, TrainConfig]:
         arm: configure(
             task=ModularAddition(p=p),
             intervention=as_recipe(prior),
-            model=Architecture(residual=False),
             seed=seed,
             epochs=epochs,
             record_every=20,

@@ -96,7 +96,7 @@ def _prior_of(run: Run) -> str:
 
 def _path_of(config: TrainConfig) -> str:
     assert isinstance(config.model, Architecture)
-    return "with a residual path" if config.model.residual else "no residual path, as in the paper's minimal model"
+    return "with a residual path" if config.model.has_residual else "no residual path, as in the paper's minimal model"
 
 
 def _sizes_of(config: TrainConfig) -> str:
