@@ -1,11 +1,16 @@
-"""The paper's figures: what each runs, draws and claims, and what was found. To add one, list its module here."""
+"""The paper's figures: what each runs, draws and claims, and what was found. To add one, list its module here.
+
+Each exists for both models: `fig1` is of the paper's minimal one, `fig1-standard` of a standard layer.
+"""
 
 import importlib
 
 from bayesticket.errors import refuse_name
-from bayesticket.paper.figure import PaperFigure
+from bayesticket.paper.figure import STANDARD_NAME, PaperFigure
 
-NAMES = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5")
+MODULES = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay")
+NAMES = tuple(name + model for name in MODULES for model in ("", STANDARD_NAME))
+"""The figures of the minimal model, each with that of the standard layer after it."""
 
 
 def find_figure(name: str) -> PaperFigure:
@@ -13,7 +18,11 @@ def find_figure(name: str) -> PaperFigure:
 
     >>> find_figure("fig1").title
     'Figure 1: the dynamics without any intervention'
+    >>> find_figure("fig1-standard").title
+    'Figure 1, standard layer: the dynamics without any intervention'
     """
     if name not in NAMES:
         raise refuse_name("figure", name, (*NAMES, "all"))
-    return importlib.import_module(f"bayesticket.paper.{name}").FIGURE
+    module = name.removesuffix(STANDARD_NAME)
+    figure = importlib.import_module(f"bayesticket.paper.{module}").FIGURE
+    return figure if name == module else figure.standard

@@ -7,18 +7,9 @@ import plotly.graph_objects as go
 from bayesticket.analysis import Times
 from bayesticket.attention import Permuted
 from bayesticket.interventions import FrozenAttention, GradientNoise, Intervention, KLPrior
-from bayesticket.paper.figure import (
-    STRENGTH,
-    THRESHOLD,
-    Claim,
-    PaperFigure,
-    Scale,
-    Verdict,
-    arm,
-    at_both_thresholds,
-    baseline,
-    with_prior,
-)
+from bayesticket.paper.arms import STRENGTH, arm, baseline, with_prior
+from bayesticket.paper.figure import Claim, PaperFigure, Scale, Verdict
+from bayesticket.paper.readings import THRESHOLD, Grokking, by_every_reading
 from bayesticket.paper.times import (
     BANDS,
     DOTS,
@@ -68,15 +59,15 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times by arm, and accuracy through training."""
     return {
-        DOTS: plot_times(times_of(runs, THRESHOLD)),
+        DOTS: plot_times(times_of(runs)),
         BANDS: plot_accuracy(runs, (NONE, ORACLE, *LIVE, *FROZEN)),
         "The same under SGD.": plot_accuracy(runs, (SGD_NONE, SGD_ORACLE)),
     }
 
 
-def judge_at(runs: Runs, threshold: float) -> list[Claim]:
+def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     """Whether it is the structure, whether gradient is needed at all, and whether it is Adam."""
-    times = times_of(runs, threshold)
+    times = times_of(runs, reading)
     return [_structure(times), _frozen(times), _sgd(runs, times)]
 
 
@@ -143,7 +134,7 @@ FIGURE = PaperFigure(
     "then attention frozen, which has no gradient at all; then SGD (learning rate 0.5, momentum 0.9) for AdamW.",
     arms,
     draw,
-    at_both_thresholds(judge_at),
+    by_every_reading(judge_at),
     notes=(
         "The paper has none of these; what it claims of the prior is read as a claim about its structure.",
         "Toward a wrong or a permuted target, attention leaves the operands, so that such a run may fail for want of "

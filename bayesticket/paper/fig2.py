@@ -1,114 +1,133 @@
 """Figure 2: norm control crossed with where attention is drawn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
 import plotly.graph_objects as go
 
 from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.interventions import KLPrior, NormMatch, QKPenalty, Recipe
-from bayesticket.paper.figure import (
-    CHANCE,
-    SHARES,
-    STRENGTH,
-    THRESHOLD,
-    Claim,
-    PaperFigure,
-    Scale,
-    Verdict,
-    arm,
-    arm_names,
-    baseline,
-    curves_of,
-    verdict_of_share,
-    with_prior,
+from bayesticket.interventions import Intervention, KLPrior, NormMatch, QKPenalty, Recipe
+from bayesticket.measures import AttentionEntropy, WeightNorms
+from bayesticket.paper.arms import STRENGTH, arm, baseline, with_prior
+from bayesticket.paper.factorial import (
+    ALL,
+    CONSTANT,
+    DECAY,
+    FREE,
+    HELD,
+    LARGER,
+    NORMS,
+    OLD,
+    QK,
+    SMALLER,
+    judge_at,
+    name_of,
+    norms_at_grokking,
 )
-from bayesticket.paper.words import across, sentences, so_many
+from bayesticket.paper.figure import PaperFigure, Scale, arm_names, curves_of
+from bayesticket.paper.readings import UNSEEN, by_every_reading
+from bayesticket.paper.words import across
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
+from bayesticket.tasks import ModularAddition
 
 PRIORS = {
     "no prior": Recipe(),
     "oracle": KLPrior(strength=STRENGTH),
     "adversarial": KLPrior("adversarial", strength=STRENGTH),
 }
-NORMS = ("weight decay", "none", "norm matching")
-QK = "norm matching and QK penalty"
+TITLES = {
+    DECAY: "weight decay 1.0",
+    FREE: "no norm control",
+    HELD: "MLP held at r_max, weight decay on all else",
+    SMALLER: "MLP held at half of r_max",
+    LARGER: "MLP held at twice r_max",
+    ALL: "all weights held, no weight decay",
+    OLD: "MLP held at r_max, no weight decay on anything else",
+    QK: "MLP held at r_max, QK penalty 0.5",
+    CONSTANT[DECAY]: "constant distractors, weight decay 1.0",
+    CONSTANT[FREE]: "constant distractors, no norm control",
+}
 
 
-def name_of(norm: str, prior: str) -> str:
-    """The name of an arm."""
-    return f"{norm} × {prior}"
+def factorial_arm(scale: Scale, recipe: Intervention, weight_decay: float | None = None) -> TrainConfig:
+    """An arm with two random distractors, so that attention on the distractors can memorise."""
+    task = ModularAddition(p=scale.p, n_distractors=2)
+    return arm(scale, recipe, task=task, measures=(AttentionEntropy(), WeightNorms()), weight_decay=weight_decay)
 
 
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
-    """What needs no radius: with weight decay and without, under each prior."""
-    decayed = {
-        "no prior": baseline(scale, "constant"),
-        "oracle": with_prior(scale, "constant"),
-        "adversarial": arm(scale, PRIORS["adversarial"], distractors="constant"),
+    """What needs no radius: with weight decay and without, under each prior; the same with constant distractors."""
+    two = {
+        name_of(norm, prior): factorial_arm(scale, recipe, decay)
+        for norm, decay in ((DECAY, None), (FREE, 0.0))
+        for prior, recipe in PRIORS.items()
     }
-    free = {prior: arm(scale, recipe, distractors="constant", weight_decay=0.0) for prior, recipe in PRIORS.items()}
     return {
-        name_of(norm, prior): c for norm, row in zip(NORMS, (decayed, free), strict=False) for prior, c in row.items()
+        **two,
+        name_of(CONSTANT[DECAY], "no prior"): baseline(scale, "constant"),
+        name_of(CONSTANT[DECAY], "oracle"): with_prior(scale, "constant"),
+        name_of(CONSTANT[FREE], "no prior"): arm(scale, distractors="constant", weight_decay=0.0),
+        name_of(CONSTANT[FREE], "oracle"): arm(scale, PRIORS["oracle"], distractors="constant", weight_decay=0.0),
     }
 
 
-def radius_of(runs: Runs) -> float:
-    """The norm of the MLP at which the baselines grok, the median over those that do; if none does, where they end."""
-    name = name_of("weight decay", "no prior")
-    grokked = runs.grok_epochs(THRESHOLD).loc[name].dropna()
-    at_grokking = [float(curves_of(runs, name)[int(seed)]["mlp_norm"].loc[epoch]) for seed, epoch in grokked.items()]
-    at_the_end = [float(curves["mlp_norm"].iloc[-1]) for curves in curves_of(runs, name).values()]
-    return round(median(at_grokking or at_the_end), 1)
+def radius_of(runs: Runs, scope: str = "mlp") -> float:
+    """The largest norm at which runs with weight decay grok, r_max; if none does, the median norm where they end."""
+    reached = norms_at_grokking(runs, scope)
+    ended = norms_at_grokking(runs, scope, at_the_end=True)
+    return round(max(reached) if reached else median(ended), 1)
 
 
 def then(scale: Scale, runs: Runs) -> Configs:
-    """The norm-matched arms, whose radius is that of the grokked baselines."""
-    sphere = NormMatch(radius=radius_of(runs))
-    recipes = {name_of("norm matching", prior): recipe + sphere for prior, recipe in PRIORS.items()}
-    recipes |= {name_of(QK, prior): PRIORS[prior] + QKPenalty(0.5) + sphere for prior in ("no prior", "oracle")}
-    return {
-        (name, seed): replace(arm(scale, recipe, distractors="constant", weight_decay=0.0), seed=seed)
-        for seed in range(scale.seeds)
-        for name, recipe in recipes.items()
+    """The arms with held norms, whose radius is that of runs that grok under weight decay.
+
+    The projection follows the step, so that weight decay of the held weights has no effect on their norm: with decay on
+    everything, all but the MLP decays.
+    """
+    radius, whole = radius_of(runs), radius_of(runs, "all")
+    sphere, all_held = NormMatch(radius=radius), NormMatch(radius=whole, scope="all")
+    neither = ("no prior", "oracle")
+    made = {name_of(HELD, prior): factorial_arm(scale, recipe + sphere) for prior, recipe in PRIORS.items()}
+    made |= {
+        name_of(norm, "oracle"): factorial_arm(scale, PRIORS["oracle"] + NormMatch(radius=factor * radius))
+        for norm, factor in ((SMALLER, 0.5), (LARGER, 2.0))
     }
+    made |= {name_of(ALL, prior): factorial_arm(scale, PRIORS[prior] + all_held, 0.0) for prior in PRIORS}
+    made |= {name_of(OLD, prior): factorial_arm(scale, PRIORS[prior] + sphere, 0.0) for prior in neither}
+    made |= {name_of(QK, prior): factorial_arm(scale, PRIORS[prior] + QKPenalty(0.5) + sphere) for prior in neither}
+    return {(name, seed): replace(config, seed=seed) for seed in range(scale.seeds) for name, config in made.items()}
 
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
-    """Test accuracy through training, and at its best."""
+    """Unseen accuracy through training, and at its best."""
     names = arm_names(runs)
-    rows = [norm for norm in (*NORMS, QK) if any(name_of(norm, prior) in names for prior in PRIORS)]
-    panels = [replace(ACCURACY, title=_TITLES[norm]) for norm in rows]
-    curves = stacked(panels, panel_height=150)
+    rows = [norm for norm in NORMS if any(name_of(norm, prior) in names for prior in PRIORS)]
+    panels = [replace(ACCURACY, title=TITLES[norm]) for norm in rows]
+    curves = stacked(panels, panel_height=130)
     best = go.Figure()
     for colour, prior in zip(PALETTE, PRIORS, strict=False):
         seen = False
         for panel, norm in enumerate(rows, 1):
             if (name := name_of(norm, prior)) not in names:
                 continue
-            add_band(curves, runs, name, "test_accuracy", panel=panel, colour=colour, name=prior, in_legend=not seen)
-            best.add_trace(_dots(_TITLES[norm], _best(runs, name), prior, colour, in_legend=not seen))
+            add_band(curves, runs, name, UNSEEN.curve, panel=panel, colour=colour, name=prior, in_legend=not seen)
+            reached = [UNSEEN.best(each) for each in curves_of(runs, name).values()]
+            best.add_trace(_dots(TITLES[norm], reached, prior, colour, in_legend=not seen))
             seen = True
     finish_arms(curves, panels, int(runs.curves["trained"].max()))
     best.update_layout(
-        template=TEMPLATE, boxmode="group", height=360, margin={"t": 40},
-        yaxis={"title": {"text": "best test accuracy"}, "tickformat": ".0%", "range": [-0.03, 1.05]},
+        template=TEMPLATE, boxmode="group", height=440, margin={"t": 40},
+        yaxis={"title": {"text": "best unseen accuracy"}, "tickformat": ".0%", "range": [-0.03, 1.05]},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
     )  # fmt: skip
+    spread = across(norms_at_grokking(runs, "mlp"), ".1f")
     return {
-        "The best test accuracy of each run; one dot a seed.": best,
-        "Test accuracy through training; median and quartiles over seeds.": curves,
+        "The best accuracy of each run on unseen test examples; one dot a seed. The norm of the MLP at grokking, of "
+        f"the runs with weight decay and two random distractors that grok: {spread}.": best,
+        "Unseen accuracy through training; median and quartiles over seeds.": curves,
     }
-
-
-_TITLES = {
-    "weight decay": "weight decay 1.0",
-    "none": "no norm control",
-    "norm matching": "norm matching",
-    QK: "norm matching, QK penalty 0.5",
-}
 
 
 def _dots(x: str, values: list[float], name: str, colour: str, *, in_legend: bool) -> go.Box:
@@ -119,128 +138,18 @@ def _dots(x: str, values: list[float], name: str, colour: str, *, in_legend: boo
     )  # fmt: skip
 
 
-def judge(runs: Runs) -> list[Claim]:
-    """The claims of the factorial, and what the control of the attention's norm says of them."""
-    controlled = ("weight decay", "norm matching")
-    return [
-        _count(
-            runs,
-            "Under norm control, attention forced onto the distractors stays at chance.",
-            f"Test accuracy never reaches {CHANCE:.0%}",
-            [name_of(norm, "adversarial") for norm in controlled],
-            lambda best: best < CHANCE,
-        ),
-        _improves(runs),
-        _count(
-            runs,
-            "Norm control and the oracle together generalise perfectly.",
-            f"Test accuracy reaches {THRESHOLD:.0%}",
-            [name_of(norm, "oracle") for norm in controlled],
-            lambda best: best >= THRESHOLD,
-        ),
-        _count(
-            runs,
-            "Without norm control nothing generalises perfectly.",
-            f"Test accuracy never reaches {THRESHOLD:.0%}",
-            [name_of("none", prior) for prior in PRIORS],
-            lambda best: best < THRESHOLD,
-        ),
-        _count(
-            runs,
-            "Norm control alone, without a prior toward the oracle, does not generalise perfectly.",
-            f"Test accuracy never reaches {THRESHOLD:.0%}",
-            [name_of(norm, "no prior") for norm in controlled],
-            lambda best: best < THRESHOLD,
-            by="a strong reading of the paper",
-        ),
-        _without_their_norms(runs),
-    ]
-
-
-def _best(runs: Runs, name: str) -> list[float]:
-    return [float(curves["test_accuracy"].max()) for curves in curves_of(runs, name).values()]
-
-
-EACH_ARM = (
-    "Each arm is judged by itself. Where their verdicts differ, the claim is partly reproduced, and where one is "
-    "undecided, it is undecided."
-)
-"""The rule of `_together`, in words."""
-
-
-def _count(
-    runs: Runs, said: str, rule: str, names: list[str], holds: Callable[[float], bool], by: str = "the paper"
-) -> Claim:
-    best = {name: _best(runs, name) for name in names}
-    counts = {name: sum(map(holds, values)) for name, values in best.items()}
-    verdicts: set[Verdict] = {verdict_of_share(counts[name], len(values)) for name, values in best.items()}
-    measured = (
-        f"{name}: this holds in {so_many(counts[name], len(values))}; best test accuracy {across(values, '.1%')}."
-        for name, values in best.items()
-    )
-    return Claim(said, (f"{rule}.", SHARES, EACH_ARM), "\n".join(measured), _together(verdicts), by, arms=names)
-
-
-def _together(verdicts: set[Verdict]) -> Verdict:
-    if "undecided" in verdicts:
-        return "undecided"
-    return verdicts.pop() if len(verdicts) == 1 else "partly"
-
-
-def _without_their_norms(runs: Runs) -> Claim:
-    names = [name_of(norm, "oracle") for norm in ("norm matching", QK)]
-    free, held = (_best(runs, name) for name in names)
-    pairs = [kept >= THRESHOLD for best, kept in zip(free, held, strict=True) if best >= THRESHOLD]
-    reached = f"{THRESHOLD:.0%} was reached"
-    return Claim(
-        "The oracle does not act through the norms of W_Q and W_K: with these held small, it generalises too.",
-        (
-            f"A seed reaches {THRESHOLD:.0%} test accuracy with the QK penalty. Counted are the seeds that reach it "
-            "with norm matching and the oracle alone.",
-            SHARES,
-        ),
-        sentences(
-            f"without the penalty {reached} with {so_many(len(pairs), len(free), 'seed')}",
-            f"with the penalty it was reached with {so_many(sum(pairs), len(pairs), 'seed', 'of these')}" * bool(pairs),
-            f"best test accuracy is {across(free, '.1%')} without the penalty, {across(held, '.1%')} with it",
-        ),
-        verdict_of_share(sum(pairs), len(pairs)),
-        "a control",
-        arms=names,
-    )
-
-
-def _improves(runs: Runs) -> Claim:
-    names = [name_of("none", prior) for prior in ("oracle", "no prior")]
-    with_it, without = (_best(runs, name) for name in names)
-    improved = sum(best > other for best, other in zip(with_it, without, strict=True))
-    partial = sum(other < best < THRESHOLD for best, other in zip(with_it, without, strict=True))
-    return Claim(
-        "The oracle without norm control improves, but does not generalise fully.",
-        (
-            "The best test accuracy of a run is above that of the same seed without a prior, and below "
-            f"{THRESHOLD:.0%}.",
-            SHARES,
-        ),
-        sentences(
-            f"best test accuracy is {across(with_it, '.1%')} with the oracle, {across(without, '.1%')} without a prior",
-            f"it is above that of the same seed without a prior in {so_many(improved, len(with_it))}",
-            f"it is also below {THRESHOLD:.0%} in {so_many(partial, len(with_it))}",
-        ),
-        verdict_of_share(partial, len(with_it)),
-        arms=names,
-    )
-
-
 FIGURE = PaperFigure(
     "fig2",
     "Figure 2: norm control crossed with structure",
-    f"Constant distractors, where the baseline groks. Norm control: weight decay 1.0, none (weight decay 0), or norm "
-    f"matching (weight decay 0, the MLP held on the sphere whose radius is the median norm at which the baselines "
-    f"grok). Structure: no prior, a KL prior of strength {STRENGTH:g} toward the oracle, or toward the distractors. "
-    f"Beside these, norm matching with an L2 penalty of 0.5 on W_Q and W_K.",
+    "Two random distractors, so that attention on them can memorise. Norm control: weight decay 1.0, none (weight "
+    "decay 0), or a held norm. The MLP is held on the sphere whose radius is r_max, the largest norm at which runs "
+    "with weight decay grok, while weight decay stays 1.0 on everything else; at half and at twice that radius, too. "
+    "Beside these: all weights held, without weight decay; the MLP held, without weight decay on anything else; and "
+    "the MLP held with an L2 penalty of 0.5 on W_Q and W_K. Structure: no prior, a KL prior of strength "
+    f"{STRENGTH:g} toward the oracle, or toward the distractors. Weight decay crossed with the oracle is also run with "
+    "constant distractors, where runs may grok without a prior.",
     arms,
     draw,
-    judge,
+    by_every_reading(judge_at),
     then,
 )

@@ -7,27 +7,25 @@ from typing import Literal
 import plotly.graph_objects as go
 
 from bayesticket.figures import PALETTE, Panel, add_band, finish_arms, stacked
+from bayesticket.paper.arms import LAYOUTS, baseline, with_prior
 from bayesticket.paper.figure import (
-    LAYOUTS,
     SHARES,
     Claim,
     Curves,
     PaperFigure,
     Scale,
     arm_names,
-    baseline,
     curves_of,
-    verdict_of_share,
-    with_prior,
+    verdict_of,
 )
 from bayesticket.paper.words import across, sentences, so_many
 from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
 FORMS = {
-    "loose": "loose, 2 R L √(2ℓ)",
+    "scaled": "the paper's with lengths, 2 ‖W_V‖ max‖x‖ L √(2ℓ)",
     "paper": "the paper's, 2 ‖W_V‖ L √(2ℓ)",
-    "scaled": "scaled, 2 ‖W_V‖ max‖x‖ L √(2ℓ)",
+    "loose": "with the values' own length, 2 R L √(2ℓ)",
     "global": "global",
     "local": "local",
     "measured": "measured gradient",
@@ -67,8 +65,9 @@ def judge(runs: Runs) -> list[Claim]:
     """That the bound holds, that it is far above, and most so after memorising."""
     names = arm_names(runs)
     tables = [curves for name in names for curves in curves_of(runs, name).values()]
-    stated = [_as_stated(tables)] if all("explaining_away[paper]" in curves for curves in tables) else []
-    return [replace(claim, arms=names) for claim in (_holds(tables), *stated, _is_far(tables))]
+    recorded = {form for form in ("paper", "scaled") if all(f"explaining_away[{form}]" in each for each in tables)}
+    stated = [_as_stated(tables)] if recorded == {"paper", "scaled"} else []
+    return [replace(claim, arms=names) for claim in (_holds(tables), *stated, _is_far(tables, recorded))]
 
 
 LINKS = ("measured/local", "local/global", "global/loose")
@@ -94,38 +93,60 @@ def _holds(tables: list[Curves]) -> Claim:
     )
 
 
-def _as_stated(tables: list[Curves]) -> Claim:
-    above = [
-        float((curves["explaining_away[measured]"] > curves["explaining_away[paper]"]).mean()) for curves in tables
+def _stays_below(tables: list[Curves], form: str) -> list[bool]:
+    """Of each run, whether the measured gradient is below a form of the bound at every record."""
+    room = 1 + ROUNDING
+    return [
+        bool((curves["explaining_away[measured]"] <= room * curves[f"explaining_away[{form}]"]).all())
+        for curves in tables
     ]
-    n_below = sum(share == 0 for share in above)
+
+
+def _as_stated(tables: list[Curves]) -> Claim:
+    below = _stays_below(tables, "paper")
     return Claim(
         "The bound as the paper states it, 2√2 ‖W_V‖ L √ℓ for embeddings of norm 1, holds as well.",
         (
             "The measured gradient, averaged over examples, is below it at every record of a run. The embeddings are "
-            "not of norm 1, so nothing says that it must be.",
+            "not of norm 1, so nothing says that it must be; with the largest norm of a token's embedding in front, it "
+            "must.",
             SHARES,
         ),
-        sentences(f"the gradient is below the bound throughout in {so_many(n_below, len(tables))}"),
-        verdict_of_share(n_below, len(tables)),
+        sentences(f"the gradient is below the bound throughout in {so_many(sum(below), len(tables))}"),
+        verdict_of(below),
+        readings={"with max‖x‖ in front": verdict_of(_stays_below(tables, "scaled"))},
     )
 
 
-def _is_far(tables: list[Curves]) -> Claim:
+def _gaps(tables: list[Curves], form: str) -> list[tuple[float, float]]:
+    """By what factor a form of the bound exceeds the gradient, before and after memorising."""
     gaps = []
     for curves in tables:
-        gap = curves["explaining_away[loose]"] / curves["explaining_away[measured]"]
+        gap = curves[f"explaining_away[{form}]"] / curves["explaining_away[measured]"]
         memorised = first_epoch(curves["train_accuracy"] >= MEMORISED)
         if memorised is not None and gap.loc[memorised + 1 :].notna().any():
             gaps.append((float(gap.loc[:memorised].median()), float(gap.loc[memorised + 1 :].median())))
-    wider = [earlier < later and later >= FAR for earlier, later in gaps]
+    return gaps
+
+
+def _is_wider(gaps: list[tuple[float, float]]) -> list[bool]:
+    return [before < later and later >= FAR for before, later in gaps]
+
+
+FORM_NAMES = {"paper": "the paper's form", "scaled": "the paper's form with max‖x‖ in front"}
+
+
+def _is_far(tables: list[Curves], recorded: set[str]) -> Claim:
+    gaps = _gaps(tables, "loose")
+    wider = _is_wider(gaps)
     far = so_many(sum(wider), len(gaps), which="that memorised")
     before, after = (across([gap[place] for gap in gaps]) for place in (0, 1))
+    others = {form: _gaps(tables, form) for form in FORM_NAMES if form in recorded}
     return Claim(
         "The gradient is far below the bound, most of all after memorising.",
         (
             f"The bound divided by the measured gradient, the median over records, is at least {FAR:g} after "
-            "memorising, and larger than before. The bound is the loosest form, with the measured R. Counted are the "
+            "memorising, and larger than before. The bound is the form with the values' own length R. Counted are the "
             "runs that memorise.",
             SHARES,
         ),
@@ -133,8 +154,14 @@ def _is_far(tables: list[Curves]) -> Claim:
             f"{so_many(len(gaps), len(tables))} memorised before training ended",
             f"the gradient is that far below the bound, and farther than before, in {far}" if gaps else "",
             f"the bound is {before} times the gradient before memorising, and {after} times after" if gaps else "",
+            *(
+                f"{FORM_NAMES[form]} is {across([gap[1] for gap in each])} times the gradient after memorising"
+                for form, each in others.items()
+                if each
+            ),
         ),
-        verdict_of_share(sum(wider), len(gaps)),
+        verdict_of(wider),
+        readings={FORM_NAMES[form]: verdict_of(_is_wider(each)) for form, each in others.items()},
     )
 
 

@@ -7,29 +7,17 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 
 from bayesticket.errors import refuse, require_integer
-from bayesticket.interventions import Intervention, KLPrior, as_recipe
-from bayesticket.measures import ExplainingAway
 from bayesticket.model import Architecture
-from bayesticket.runs import TrainConfig, configure, configure_from
+from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
-from bayesticket.tasks import ModularAddition
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "undecided"]
-LAYOUTS: Mapping[str, Literal["random", "constant"]] = {
-    "random distractors": "random",
-    "constant distractors": "constant",
-}
-THRESHOLD = 0.99
-"""The test accuracy that counts as grokking; what the paper used is lost from our copy."""
-OTHER_THRESHOLD = 0.95
-"""Another that might; what is claimed of grokking times must hold at both."""
-CHANCE = 0.05
-"""A test accuracy below this is called chance: five times what guessing one of 113 answers gives."""
-STRENGTH = 1.0
-"""The strength of a prior where a figure is not about it."""
+FEWEST = 5
+"""Nothing is judged on fewer seeds."""
+MINIMAL, STANDARD = "the paper's minimal model, without a residual path", "a standard layer, with a residual path"
 
 
 @dataclass(frozen=True)
@@ -64,11 +52,21 @@ class Claim:
     """Who claims it; "a control" where nobody does, and it is asked to test what the paper claims."""
     arms: Sequence[str] = ()
     """The names of the arms whose runs it rests on; if there are none, it rests on all arms of the figure."""
+    readings: Mapping[str, Verdict] = field(default_factory=dict)
+    """Other readings of the claim that were tried, and the verdict on each by the same rules."""
 
     def __post_init__(self):
         for name in ("rules", "arms"):
             if isinstance(given := getattr(self, name), str):
                 raise refuse(name, given, f"a tuple of texts, such as ({given!r},)")
+
+    @property
+    def account(self) -> str:
+        """What the runs show, and what other readings of the claim give."""
+        if not self.readings:
+            return self.measured
+        others = "; ".join(f"{reading}: {verdict}" for reading, verdict in self.readings.items())
+        return f"{self.measured}\nRead otherwise: {others}."
 
 
 @dataclass(frozen=True)
@@ -89,28 +87,64 @@ class PaperFigure:
     """Runs whose configurations need the results of the arms, such as runs of tickets that are found in them."""
     notes: Sequence[str] = field(default=())
     """Further remarks for readers."""
+    residual: bool = False
+    """Whether the model is a standard layer, with a residual path; else it is the paper's minimal one."""
 
     def configs(self, scale: Scale) -> Configs:
         """Every arm with every seed."""
+        arms = self.arms(scale)
+        return self._of_its_model(
+            {(name, seed): replace(config, seed=seed) for seed in range(scale.seeds) for name, config in arms.items()}
+        )
+
+    def further(self, scale: Scale, runs: Runs) -> Configs:
+        """The configurations that need the runs of the arms; none for most figures."""
+        return {} if self.then is None else self._of_its_model(self.then(scale, runs))
+
+    def _of_its_model(self, configs: Configs) -> Configs:
+        """The same with a residual path if the figure has one; a model that was built already is as its run's was."""
         return {
-            (name, seed): replace(config, seed=seed)
-            for seed in range(scale.seeds)
-            for name, config in self.arms(scale).items()
+            key: replace(config, model=replace(config.model, residual=True))
+            if self.residual and isinstance(config.model, Architecture)
+            else config
+            for key, config in configs.items()
         }
+
+    @property
+    def standard(self) -> "PaperFigure":
+        """The same figure with a standard layer for a model: `NAME-standard`."""
+        head, colon, tail = self.title.partition(":")
+        title = f"{head}, {STANDARD_TITLE}{colon}{tail}"
+        return replace(self, name=f"{self.name}{STANDARD_NAME}", title=title, residual=True)
+
+    @property
+    def description(self) -> str:
+        """What is run, and in which model."""
+        return f"The model is {STANDARD if self.residual else MINIMAL}. {self.about}"
 
     def claims(self, runs: Runs) -> Sequence[Claim]:
         """The claims and their verdicts; none where a run diverged, as it is no evidence for or against anything."""
-        diverged = diverged_runs(runs)
-        if not diverged:
-            return self.judge(runs)
-        return [
-            Claim(
-                f"All that is claimed in {self.name}.",
-                ("A figure is judged only if every run was trained to its end; otherwise all of it is undecided.",),
-                f"Diverged: {'; '.join(diverged)}.",
-                "undecided",
-            )
-        ]
+        if diverged := diverged_runs(runs):
+            return [
+                Claim(
+                    f"All that is claimed in {self.name}.",
+                    ("A figure is judged only if every run was trained to its end; otherwise all of it is undecided.",),
+                    f"Diverged: {'; '.join(diverged)}.",
+                    "undecided",
+                )
+            ]
+        claims = self.judge(runs)
+        return claims if len(runs.seeds) >= FEWEST else [_undecided(claim) for claim in claims]
+
+
+STANDARD_NAME, STANDARD_TITLE = "-standard", "standard layer"
+"""What the names and titles of figures with a standard layer end with."""
+TOO_FEW = f"Nothing is judged on fewer than {FEWEST} seeds."
+
+
+def _undecided(claim: Claim) -> Claim:
+    none: dict[str, Verdict] = dict.fromkeys(claim.readings, "undecided")
+    return replace(claim, rules=(*claim.rules, TOO_FEW), verdict="undecided", readings=none)
 
 
 def arm_names(runs: Runs) -> list[str]:
@@ -146,76 +180,20 @@ def diverged_runs(runs: Runs) -> list[str]:
     ]
 
 
-def at_both_thresholds(judge_at: Callable[[Runs, float], Sequence[Claim]]) -> Callable[[Runs], Sequence[Claim]]:
-    """Judges at both test accuracies that might count as grokking; where they disagree, a claim is undecided."""
-
-    def judge(runs: Runs) -> list[Claim]:
-        at_one, at_other = (judge_at(runs, threshold) for threshold in (THRESHOLD, OTHER_THRESHOLD))
-        return [_merged(one, other) for one, other in zip(at_one, at_other, strict=True)]
-
-    return judge
-
-
-AT_BOTH = (
-    f"This is judged at {THRESHOLD:.0%} test accuracy and at {OTHER_THRESHOLD:.0%}, because the threshold that the "
-    "paper used is lost from our copy. Where the two verdicts differ, the claim is undecided."
-)
-"""The rule of `at_both_thresholds`, in words."""
-
-
-def _merged(one: Claim, other: Claim) -> Claim:
-    return replace(
-        one,
-        rules=(*one.rules, AT_BOTH),
-        measured=f"At {THRESHOLD:.0%}: {one.verdict}.\n{one.measured}\n"
-        f"At {OTHER_THRESHOLD:.0%}: {other.verdict}.\n{other.measured}",
-        verdict=one.verdict if one.verdict == other.verdict else "undecided",
-    )
-
-
 SHARES = (
     "If this holds in all of these runs, the claim is reproduced; if in at least half of them, partly; if in fewer, it "
-    "is not reproduced. With fewer than three such runs it is undecided."
+    f"is not reproduced. With fewer than {FEWEST} such runs it is undecided."
 )
 """The rule of `verdict_of_share`, in words."""
 
 
 def verdict_of_share(n: int, of: int) -> Verdict:
     """The verdict on a claim that holds in `n` of these runs; see `SHARES`."""
-    if of < 3:
+    if of < FEWEST:
         return "undecided"
     return "reproduced" if n == of else "partly" if n >= of / 2 else "not reproduced"
 
 
-# What several figures run -----------------------------------------------------------------------------------------
-
-
-def arm(
-    scale: Scale,
-    intervention: Intervention | None = None,
-    *,
-    distractors: Literal["random", "constant"] = "random",
-    patience: int | None = 200,
-    **options: object,
-) -> TrainConfig:
-    """A configuration of the paper's model on modular addition, stopped some epochs after it has grokked."""
-    common = configure(
-        task=ModularAddition(p=scale.p, distractors=distractors),
-        model=Architecture(residual=True),
-        intervention=as_recipe(intervention),
-        epochs=scale.epochs,
-        record_every=scale.record_every,
-        stop_after_grok=patience,
-        grok_threshold=THRESHOLD,
-    )
-    return configure_from(common, options)
-
-
-def baseline(scale: Scale, distractors: Literal["random", "constant"]) -> TrainConfig:
-    """The paper's training without any intervention, to the last epoch, with the bounds of Lemma 5.1 recorded."""
-    return arm(scale, distractors=distractors, patience=None, measures=(ExplainingAway(),))
-
-
-def with_prior(scale: Scale, distractors: Literal["random", "constant"]) -> TrainConfig:
-    """The same with a KL prior toward the oracle, until a thousand epochs after grokking."""
-    return arm(scale, KLPrior(strength=STRENGTH), distractors=distractors, patience=1000, measures=(ExplainingAway(),))
+def verdict_of(holds: Sequence[bool]) -> Verdict:
+    """The same, given of each run whether it holds."""
+    return verdict_of_share(sum(holds), len(holds))

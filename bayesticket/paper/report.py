@@ -12,8 +12,9 @@ from bayesticket.errors import refuse
 from bayesticket.figures import Cell, Notes, Section, Table, write_page
 from bayesticket.files import require_directory, require_path
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import THRESHOLD, Claim, PaperFigure, Scale, arm_names, curves_of
-from bayesticket.paper.results import SHIPPED, Results, read_results
+from bayesticket.paper.figure import Claim, PaperFigure, Scale, arm_names, curves_of
+from bayesticket.paper.readings import TEST, THRESHOLD, UNSEEN
+from bayesticket.paper.results import SHIPPED, Results, names_in, read_results
 from bayesticket.paper.rules import Rules, shared_rules
 from bayesticket.paper.settings import brief, config_of, settings
 from bayesticket.paper.words import across
@@ -43,7 +44,7 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
     page = require_path("out", out, "the path of the page to be written")
     require_directory("out", page.parent)
     place = SHIPPED if directory is None else require_path("results", directory, "a directory with results")
-    found = [name for name in NAMES if (place / f"{name}.json").is_file()]
+    found = names_in(place)
     if not found:
         made = f"a directory with results, such as {NAMES[0]}.json, which “bayesticket reproduce {NAMES[0]}” writes"
         raise refuse("results", str(place), made)
@@ -53,7 +54,7 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
     rules = shared_rules(claims)
     missing = [name for name in NAMES if name not in found]
     sections = [
-        Section("", [*_abstract(claims, results), *([f"Not run: {', '.join(missing)}."] if missing else [])]),
+        Section("", [*_abstract(claims, results), *([f"Not run yet: {', '.join(missing)}."] if missing else [])]),
         Section("Summary", [], summary_table(figures, claims)),
     ]
     if general := rules[0].general:
@@ -92,7 +93,7 @@ def figure_sections(
     """The sections about one figure: what was run, pictures, claims with verdicts, and every arm in numbers."""
     pictures = figure.draw(results.runs)
     return [
-        Section(heading, [figure.about, *figure.notes, _scale(results)]),
+        Section(heading, [figure.description, *figure.notes, _scale(results)]),
         *(Section("", [caption], picture) for caption, picture in pictures.items()),
         Section("", [_where(results)], claim_table(results, claims, rules)),
         *([Section("", ["Rules of several of these claims:"], Notes(rules.own))] if rules.own else []),
@@ -108,7 +109,7 @@ def claim_table(results: Results, claims: Sequence[Claim], rules: Rules) -> Tabl
     for claim in claims:
         ids = results.ids(claim)
         lines = [f"{arm}: {', '.join(each)}" for arm, each in ids.items()]
-        measured = Cell(claim.measured, summary=_counted(sum(map(len, ids.values())), "run"), folded=lines)
+        measured = Cell(claim.account, summary=_counted(sum(map(len, ids.values())), "run"), folded=lines)
         alone, shared = rules.of(claim)
         rows.append([VERDICTS[claim.verdict], claim.said, claim.by, measured, Cell(alone, notes=shared)])
     return Table(("verdict", "claim", "by", "measured", "rules"), rows, wordy=True, named_by=1)
@@ -156,30 +157,33 @@ def differences(results: Results) -> Table:
 
 
 def arm_table(results: Results) -> Table:
-    """Each arm in numbers."""
+    """Each arm in numbers; where unseen accuracy was not recorded, those of test accuracy."""
     runs = results.runs
-    memorised, grokked = runs.memorised_epochs(THRESHOLD), runs.grok_epochs(THRESHOLD)
+    reading = UNSEEN if bool(runs.curves[UNSEEN.curve].notnull().any("epoch").all()) else TEST
+    memorised, grokked = runs.memorised_epochs(THRESHOLD), runs.grok_epochs(THRESHOLD, curve=reading.curve)
     rows = []
     for name in arm_names(runs):
-        final = [float(curves["test_accuracy"].iloc[-1]) for curves in curves_of(runs, name).values()]
+        curves = curves_of(runs, name).values()
         rows.append(
             [
                 name,
                 _reached(memorised.loc[name]),
-                f"{int(grokked.loc[name].notna().sum())} of {len(final)}",
-                str(median_time(runs.times(name, THRESHOLD))),
-                across(final, ".1%"),
+                f"{int(grokked.loc[name].notna().sum())} of {len(curves)}",
+                str(median_time(runs.times(name, THRESHOLD, curve=reading.curve))),
+                *(across([float(each[last.curve].iloc[-1]) for each in curves], ".1%") for last in (reading, TEST)),
                 across(runs.sel(intervention=name).curves["trained"].to_numpy().tolist()),
             ]
         )
     columns = (
         "arm",
         "memorised, median",
-        "grokked",
+        f"grokked, by {reading.accuracy}",
         "median epoch of grokking",
-        "last test accuracy",
+        *(f"last {last.accuracy}" for last in dict.fromkeys((reading, TEST))),
         "epochs trained",
     )
+    if reading == TEST:
+        rows = [[*row[:4], *row[5:]] for row in rows]
     return Table(columns, rows)
 
 

@@ -53,7 +53,7 @@ def reproduce(
         require_kept(configs, directory, figure.name, all_arms=figure.then is None)
     train(first)
     further = [
-        {} if figure.then is None else figure.then(scale, load_runs(configs, store))
+        {} if figure.then is None else figure.further(scale, load_runs(configs, store))
         for figure, configs in zip(chosen, first, strict=True)
     ]
     every = [{**before, **after} for before, after in zip(first, further, strict=True)]

@@ -21,9 +21,14 @@ from bayesticket.specs import description_id, spec_id
 from bayesticket.sweeps import Configs, Runs, RunSummary, assemble
 
 SHIPPED = Path(__file__).parent / "data"
-"""The results of all figures at the paper's scale, which come with the library."""
-PRECISE = ("train_accuracy", "test_accuracy")
+"""The results at the paper's scale that come with the library; `names_in` says of which figures."""
+PRECISE = ("train_accuracy", "test_accuracy", "unseen_accuracy")
 """Curves that are kept in double precision, because thresholds are read off them."""
+
+
+def names_in(place: Path) -> list[str]:
+    """The figures whose results are in a directory, in their order."""
+    return [name for name in NAMES if (place / f"{name}.json").is_file()]
 
 
 @dataclass(frozen=True)
@@ -95,11 +100,9 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
 def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     """Reads what `write_results` wrote; the runs have no weights, so that `runs.run(…)` raises.
 
-    >>> results = read_results(SHIPPED, "fig1")
-    >>> results.runs
-    Runs(intervention: 2, seed: 5)
-        random distractors: 0 of 5 grokked
-        constant distractors: 5 of 5 grokked
+    >>> results = read_results(SHIPPED, "fig5-standard")
+    >>> results.runs.labels("intervention")[:2], results.runs.seeds
+    (['no prior, random distractors', 'KL prior, random distractors'], [0, 1, 2, 3, 4])
     """
     place = require_path("directory", directory, "a directory with results")
     path = place / f"{name}.json"

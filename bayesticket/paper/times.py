@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
-from bayesticket.paper.figure import Verdict, arm_names
+from bayesticket.paper.figure import FEWEST, Verdict, arm_names
+from bayesticket.paper.readings import UNSEEN, Grokking
 from bayesticket.paper.words import so_many
 from bayesticket.sweeps import Runs
 
@@ -17,24 +18,29 @@ SIGNIFICANT = 0.05
 """The p below which a log-rank test decides."""
 EARLIER = (
     f"A log-rank test decides: earlier with p < {SIGNIFICANT:g} is reproduced, later with p < {SIGNIFICANT:g} is not "
-    "reproduced, and all else is undecided."
+    f"reproduced, and all else is undecided, as are fewer than {FEWEST} seeds."
 )
 """The rule of `earlier`, in words."""
 DOTS = "A dot is a run that grokked; a triangle one that had not when training ended; the bar is the median."
-BANDS = "Test accuracy through training; median and quartiles over seeds."
+BANDS = "Unseen accuracy through training; median and quartiles over seeds."
 
 
-def times_of(runs: Runs, threshold: float) -> dict[str, Times]:
+def arm_times(runs: Runs, name: str, reading: Grokking = UNSEEN) -> Times:
+    """The grokking times of an arm."""
+    return runs.times(name, reading.threshold, curve=reading.curve)
+
+
+def times_of(runs: Runs, reading: Grokking = UNSEEN) -> dict[str, Times]:
     """The grokking times of every arm."""
-    return {name: runs.times(name, threshold) for name in arm_names(runs)}
+    return {name: arm_times(runs, name, reading) for name in arm_names(runs)}
 
 
 def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
-    """Test accuracy of some arms through training, median and quartiles over seeds."""
+    """Unseen accuracy of some arms through training, median and quartiles over seeds."""
     panels = [replace(ACCURACY, title="")]  # the names of the arms stand there
     figure = stacked(panels, panel_height=300)
     for colour, name in zip(cycle(PALETTE), names, strict=False):
-        add_band(figure, runs, name, "test_accuracy", panel=1, colour=colour)
+        add_band(figure, runs, name, UNSEEN.curve, panel=1, colour=colour)
     finish_arms(figure, panels, int(runs.curves["trained"].max()))
     return figure
 
@@ -65,7 +71,7 @@ def plot_times(arms: Mapping[str, Times]) -> go.Figure:
 
 def earlier(first: Times, second: Times) -> Verdict:
     """Whether one arm groks earlier than another, by a log-rank test; see `EARLIER`."""
-    if log_rank_p(first, second) >= SIGNIFICANT:
+    if min(len(first), len(second)) < FEWEST or log_rank_p(first, second) >= SIGNIFICANT:
         return "undecided"
     return "reproduced" if log_rank_excess(first, second) > 0 else "not reproduced"
 

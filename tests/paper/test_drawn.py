@@ -3,23 +3,17 @@
 import numpy as np
 import pytest
 from stories import runs_of, story
+from worlds import every_arm
 
 from bayesticket.figures.style import PALETTE
-from bayesticket.paper import fig1, fig2, fig3, fig5
-from bayesticket.paper.figure import Scale
+from bayesticket.paper import MODULES, find_figure
+from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper.strengths import STRENGTHS, plot_law, strength_arm
 
 LAST = 10_000
-COLUMNS = {
-    f"explaining_away[{form}]": 1.0
-    for form in ("measured", "local", "global", "loose", "paper", "measured/local", "local/global", "global/loose")
-}
-FIGURES = {
-    "fig1": (fig1, list(fig1.LAYOUTS), 4),
-    "fig2": (fig2, [fig2.name_of(norm, prior) for norm in fig2.NORMS for prior in fig2.PRIORS], 1),
-    "fig3": (fig3, [fig3.strength_arm(layout, s) for layout in fig3.LAYOUTS for s in (0.0, *fig3.STRENGTHS)], 1),
-    "fig5": (fig5, [str(name) for name in fig5.arms(Scale())], None),
-}
-"""Each figure, its arms, and in how many panels an arm is shown."""
+PANELS = {"fig1": 7, "fig2": 1, "fig3": 1}
+"""In how many panels an arm is shown."""
+FIGURES = [name for name in MODULES if name != "controls"]
 
 
 def is_median(trace) -> bool:
@@ -30,9 +24,11 @@ def is_median(trace) -> bool:
 def drawn():
     """The pictures of figures whose first arm alone groks, after which it is no longer trained."""
     return {
-        name: module.draw(runs_of({arm: [story(grokked=None if place else 1800, **COLUMNS)] * 2
-                                   for place, arm in enumerate(arms)}))
-        for name, (module, arms, _) in FIGURES.items()
+        name: find_figure(name).draw(
+            runs_of({arm: [story(grokked=None if place else 1800)] * 2
+                     for place, arm in enumerate(every_arm(find_figure(name)))})
+        )
+        for name in FIGURES
     }  # fmt: skip
 
 
@@ -49,22 +45,20 @@ def test_a_name_stands_once_in_a_legend(drawn, name):
         assert len(shown) == len(set(shown)), shown
 
 
-@pytest.mark.parametrize("name", ["fig1", "fig2", "fig3"])
+@pytest.mark.parametrize("name", PANELS)
 def test_every_arm_is_in_its_panels(drawn, name):
-    _, arms, panels = FIGURES[name]
+    arms, panels = every_arm(find_figure(name)), PANELS[name]
     curves = next(figure for figure in drawn[name].values() if figure.layout.xaxis.range is not None)
     assert sum(map(is_median, curves.data)) == panels * len(arms)
 
 
 def test_the_law_is_drawn_on_logarithms_with_a_mark_for_every_run():
-    arms = {fig3.strength_arm(layout, strength): [story(grokked=int(1000 + 60 / strength) // 20 * 20), story()]
-            for layout in fig3.LAYOUTS for strength in fig3.STRENGTHS}  # fmt: skip
-    _, law = fig3.draw(
-        runs_of(arms | {fig3.strength_arm(layout, 0.0): [story()] * 2 for layout in fig3.LAYOUTS})
-    ).values()
+    arms = {strength_arm(layout, strength): [story(grokked=int(1000 + 60 / strength) // 20 * 20), story()]
+            for layout in LAYOUTS for strength in STRENGTHS}  # fmt: skip
+    law = plot_law(runs_of(arms | {strength_arm(layout, 0.0): [story()] * 2 for layout in LAYOUTS}))
     assert law.layout.xaxis.type == law.layout.yaxis.type == "log"
     marks = {(trace.marker.symbol, trace.showlegend): trace for trace in law.data if trace.mode == "markers"}
     assert set(marks) == {("circle", True), ("triangle-up-open", False)}
     for trace in marks.values():
-        np.testing.assert_allclose(sorted(trace.x), sorted(1 / np.array(fig3.STRENGTHS)))
-    assert {trace.marker.color for trace in law.data if trace.mode == "markers"} == set(PALETTE[: len(fig3.LAYOUTS)])
+        np.testing.assert_allclose(sorted(trace.x), sorted(1 / np.array(STRENGTHS)))
+    assert {trace.marker.color for trace in law.data if trace.mode == "markers"} == set(PALETTE[: len(LAYOUTS)])

@@ -5,76 +5,37 @@ import re
 import pytest
 from markupsafe import escape
 from stories import arms_of, runs_of, story
+from worlds import every_arm, worlds_of
 
 import bayesticket as bt
 from bayesticket.cli.main import main
-from bayesticket.paper import NAMES, fig2, fig4, find_figure, report
-from bayesticket.paper.figure import AT_BOTH, SHARES, SMOKE, Claim, Scale
+from bayesticket.paper import MODULES, NAMES, find_figure, report
+from bayesticket.paper.figure import SHARES, SMOKE, Claim, Scale
+from bayesticket.paper.readings import AT_BOTH
 from bayesticket.paper.report import VERDICTS, claim_table, write_figure_page, write_report
-from bayesticket.paper.results import SHIPPED, Results, read_results, training_command
+from bayesticket.paper.results import SHIPPED, Results, names_in, read_results, training_command, write_results
 from bayesticket.paper.rules import shared_rules
 from bayesticket.runs import Header, describe_config
 from bayesticket.specs import spec_id
 
 VERDICT_OF = {
-    "fig1": {
-        "Attention condenses before test accuracy rises (random distractors).": "undecided",
-        "Test accuracy stays near chance until the divergence is small (random distractors).": "undecided",
-        "The attention's gradient spikes while memorising, then collapses (random distractors).": "reproduced",
-        "Before grokking the gradient rises again and attention moves to the oracle, phase 3 (random distractors).":
-            "undecided",
-        "Attention condenses before test accuracy rises (constant distractors).": "reproduced",
-        "Test accuracy stays near chance until the divergence is small (constant distractors).": "not reproduced",
-        "The attention's gradient spikes while memorising, then collapses (constant distractors).": "reproduced",
-        "Before grokking the gradient rises again and attention moves to the oracle, phase 3 (constant distractors).":
-            "not reproduced",
-    },
-    "fig2": {
-        "Under norm control, attention forced onto the distractors stays at chance.": "reproduced",
-        "The oracle without norm control improves, but does not generalise fully.": "reproduced",
-        "Norm control and the oracle together generalise perfectly.": "partly",
-        "Without norm control nothing generalises perfectly.": "reproduced",
-        "Norm control alone, without a prior toward the oracle, does not generalise perfectly.": "partly",
-        "The oracle does not act through the norms of W_Q and W_K: with these held small, it generalises too.":
-            "undecided",
-    },
-    "fig3": {
-        "A stronger prior groks earlier (random distractors).": "reproduced",
-        "The grokking time is linear in 1/strength, down to a floor (random distractors).": "undecided",
-        "A stronger prior groks earlier (constant distractors).": "reproduced",
-        "The grokking time is linear in 1/strength, down to a floor (constant distractors).": "not reproduced",
-    },
-    "controls": {
-        "It is the structure that ends the plateau, not any live gradient.": "reproduced",
-        "Where attention points decides, and no gradient is needed: frozen at the oracle it groks, frozen uniform not.":
-            "reproduced",
-        "The prior acts by its structure and not through Adam's scaling: it does under SGD too.": "reproduced",
-    },
-    "fig4": {
-        "The Bayesian ticket matches or outperforms the lottery ticket on fresh weights.": "reproduced",
-        "It matches or outperforms the lottery ticket on the weights it was found with.": "reproduced",
-        "The ticket is dominated by its routing half.": "undecided",
-        "On fresh weights the lottery ticket groks earlier than the dense model.": "undecided",
-        "The lottery ticket is more than sparsity: it groks earlier than a random mask.": "undecided",
-        "The lottery ticket is more than a smaller norm: it groks earlier than dense weights of its norm.": "undecided",
-        "Sparsity alone helps: a random mask groks earlier than the dense model.": "undecided",
-        "A smaller norm alone helps: dense weights of that norm grok earlier than the dense model.": "undecided",
-        "The Bayesian ticket groks earlier than the dense model.": "reproduced",
-    },
-    "fig5": {
+    "fig5-standard": {
         "The measured gradient never exceeds the bound (Lemma 5.1).": "reproduced",
         "The gradient is far below the bound, most of all after memorising.": "reproduced",
     },
-}  # fmt: skip
+}
 """The verdict on every claim, from the results that come with the library."""
+KEPT = names_in(SHIPPED)
+FIRST = KEPT[0]
+"""The first figure whose results come with the library."""
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return {name: read_results(SHIPPED, name) for name in NAMES}
+    return {name: read_results(SHIPPED, name) for name in KEPT}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KEPT)
 def test_the_verdict_of_every_claim_is_pinned_and_its_runs_are_named(name, shipped):
     results = shipped[name]
     claims = find_figure(name).claims(results.runs)
@@ -91,14 +52,6 @@ def test_the_verdict_of_every_claim_is_pinned_and_its_runs_are_named(name, shipp
 
 STILTED = re.compile(r"of 0 |\bin no run|\bnone[.;,]|\bno epoch|\bis none|\bnan\b|\b1 (runs|seeds)|all [01] |  |\.\.")
 """What a count of nothing, or of one, would look like if it were put into a sentence as it is."""
-BOUNDS = {f"explaining_away[{form}]": 1.0 for form in ("measured", "local", "global", "loose", "paper")}
-BOUNDS |= {f"explaining_away[{link}]": 1.0 for link in ("measured/local", "local/global", "global/loose")}
-LATER = (
-    *(fig2.name_of("norm matching", prior) for prior in fig2.PRIORS),
-    fig2.name_of(fig2.QK, "oracle"),
-    *(fig4.LOTTERY, fig4.TRANSFER, fig4.BAYES, fig4.ROUTING, fig4.REPRESENTATION, fig4.RANDOM, fig4.NORM),
-)
-"""The arms of figures 2 and 4 that are configured once others are trained."""
 LIVES = {
     "nothing happens": {"memorised": None},
     "memorised at the end": {"memorised": 10_000},
@@ -108,7 +61,7 @@ LIVES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize(
     ("lives", "n_seeds"),
     [((life,), 1) for life in LIVES]
@@ -118,11 +71,10 @@ LIVES = {
 )
 def test_what_was_measured_reads_well_of_any_number_of_runs(name, n_seeds, lives):
     figure = find_figure(name)
-    arms = (*figure.arms(Scale()), *LATER)
-    tables = [story(**LIVES[lives[seed % len(lives)]], **BOUNDS) for seed in range(n_seeds)]
-    for claim in figure.claims(runs_of(dict.fromkeys(arms, tables))):
-        assert not STILTED.search(claim.measured), claim.measured
-        for line in claim.measured.splitlines():
+    tables = [story(**LIVES[lives[seed % len(lives)]]) for seed in range(n_seeds)]
+    for claim in figure.judge(runs_of(dict.fromkeys(every_arm(figure), tables))):
+        assert not STILTED.search(claim.account), claim.account
+        for line in claim.account.splitlines():
             assert line.endswith(".")
             assert line == line.strip()
         assert all(rule.endswith(".") for rule in claim.rules)
@@ -138,11 +90,11 @@ def test_texts_are_not_taken_for_lists_of_letters():
 # On the page ------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_of_several_claims_is_numbered_and_others_stand_in_their_row(shipped):
-    claims = [find_figure(name).claims(shipped[name].runs) for name in ("fig1", "fig2", "fig4")]
+def test_a_rule_of_several_claims_is_numbered_and_others_stand_in_their_row():
+    claims = [find_figure(name).claims(worlds_of(name)[0]) for name in ("fig1", "fig4", "fig5")]
     rules = shared_rules(claims)
     assert set(rules[0].general.values()) == {SHARES}
-    assert AT_BOTH in rules[2].own.values()
+    assert AT_BOTH in rules[1].own.values()
     numbers = [*rules[0].general, *(name for each in rules for name in each.own)]
     assert numbers == [f"Rule {n}" for n in range(1, len(numbers) + 1)]
     for judged, of_figure in zip(claims, rules, strict=True):
@@ -152,25 +104,33 @@ def test_a_rule_of_several_claims_is_numbered_and_others_stand_in_their_row(ship
             assert sorted(" ".join(said).split()) == sorted(" ".join(claim.rules).split()), "nothing is lost"
 
 
-def test_a_report_comes_from_the_library_alone_and_leads_to_the_runs(tmp_path, monkeypatch, capsys):
+def test_a_report_comes_from_the_library_alone_and_names_what_has_not_been_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(report, "NAMES", ("fig1",))
     assert main(["report"]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Their weights are not among the results that this page was made from." in page
-    assert "“bayesticket reproduce fig1 --store runs” trains these runs" in page
-    ids = ", ".join(read_results(SHIPPED, "fig1").ids(Claim("", (), "", "undecided"))["constant distractors"])
-    assert f"<details><summary>5 runs</summary>constant distractors: {ids}</details>" in page
+    missing = [name for name in NAMES if name not in KEPT]
+    assert f"Not run yet: {', '.join(missing)}." in page
+    results = read_results(SHIPPED, FIRST)
+    arm, ids = next(iter(results.ids(Claim("", (), "", "undecided")).items()))
+    assert f"{arm}: {', '.join(ids)}" in page
     links = set(re.findall(r'href="#([^"]+)"', page))
     assert links == set(re.findall(r'<div id="(rule-\d+)">', page))
-    assert len(links) == 5
-    assert page.count(escape(SHARES)) == 1
+
+
+def test_rules_are_said_once_on_a_page(tmp_path):
+    figure, runs = find_figure("fig1"), worlds_of("fig1")[0]
+    page = write_figure_page(figure, Results(runs, headers_at("fig1", Scale())), tmp_path / "page.html")
+    text = page.read_text(encoding="utf-8")
+    assert text.count(escape(SHARES)) == 1
+    assert escape("without a residual path") in text
+    assert f"Read otherwise: {escape(next(iter(figure.claims(runs)[0].readings)))}" in text
 
 
 def test_the_verdict_stands_first_in_its_row(shipped):
-    claims = find_figure("fig5").claims(shipped["fig5"].runs)
-    table = claim_table(shipped["fig5"], claims, *shared_rules([claims]))
+    claims = find_figure("fig5-standard").claims(shipped["fig5-standard"].runs)
+    table = claim_table(shipped["fig5-standard"], claims, *shared_rules([claims]))
     assert table.columns[0] == "verdict"
     assert [row[0] for row in table.rows] == [VERDICTS[claim.verdict] for claim in claims]
 
@@ -215,19 +175,25 @@ def test_no_command_is_named_where_none_trains_these_very_runs():
     assert training_command("mine", headers_at("fig1", Scale())) == ""
 
 
-def test_shipped_runs_have_no_weights_and_say_how_to_get_them(shipped):
-    for runs in (shipped["fig1"].runs, shipped["fig1"].runs.sel(seed=[0, 1])):
+def test_runs_of_results_have_no_weights_and_say_how_to_get_them(tmp_path):
+    runs, headers = worlds_of("fig1")[0], headers_at("fig1", Scale())
+    write_results(Results(runs, headers), tmp_path, "fig1")
+    read = read_results(tmp_path, "fig1").runs
+    own = headers["constant distractors", 0].id
+    for some in (read, read.sel(seed=[0, 1])):
         with pytest.raises(bt.BayesticketError) as caught:
-            runs.run("constant distractors", 0)
+            some.run("constant distractors", 0)
         assert str(caught.value) == (
             "run: got runs that were read from results, which hold curves but no weights; accepted: runs loaded from a "
-            "store; “bayesticket reproduce fig1 --store runs” trains them, this one into runs/69771b9db213"
+            f"store; “bayesticket reproduce fig1 --store runs” trains them, this one into runs/{own}"
         )
 
 
 def test_an_arm_that_was_not_run_is_refused(shipped):
-    with pytest.raises(bt.BayesticketError, match=r"^arms: got 'random'; accepted: 'random distractors', 'constant"):
-        shipped["fig1"].ids(Claim("", (), "", "undecided", arms=("random",)))
+    with pytest.raises(
+        bt.BayesticketError, match=r"^arms: got 'random'; accepted: 'no prior, random distractors', 'KL"
+    ):
+        shipped["fig5-standard"].ids(Claim("", (), "", "undecided", arms=("random",)))
 
 
 def test_a_page_of_runs_in_a_store_says_where_they_are(tmp_path):

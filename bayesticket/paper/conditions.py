@@ -1,0 +1,242 @@
+"""Both conditions of the decoupling theorem, in every run that groks: Defs. 4.1 and 4.2, Eq. 27, Cor. 4.5."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from bayesticket.figures import PALETTE, Panel, add_band, finish_arms, stacked
+from bayesticket.paper.fig5 import arms
+from bayesticket.paper.figure import SHARES, Claim, Curves, PaperFigure, Verdict, arm_names, curves_of, verdict_of
+from bayesticket.paper.readings import THRESHOLD, UNSEEN, Grokking, by_accuracy
+from bayesticket.paper.words import across, sentences, so_many
+from bayesticket.runs import first_epoch
+from bayesticket.sweeps import Runs
+
+ROOM = 0.1
+"""The norm condition's ends are those of the other runs that grok, with this share of room on both sides."""
+ROUNDING = 1e-4
+K = 2
+"""The number of informative positions."""
+STRUCTURE, MARGIN = "structural_condition[tau=derived][{}]", "separability_margin[of=readings][{}]"
+PAIRS = "test_pairwise_condition[{}]"
+
+
+def draw(runs: Runs) -> Mapping[str, go.Figure]:
+    """What the conditions ask, and what there is, through training."""
+    shown = {
+        "informative_mass_least": Panel("the least attention on an informative position"),
+        STRUCTURE.format("share"): Panel("share of training examples that satisfy B(τ)"),
+        PAIRS.format("least"): Panel("least attention of a pair of test inputs, both together"),
+        PAIRS.format("threshold"): Panel("what Eq. 27 asks of it", log=True),
+        "mlp_norm": Panel("norm of the MLP"),
+        MARGIN.format("least/distractors"): Panel("feature margin", log=True),
+    }
+    panels = list(shown.values())
+    figure = stacked(panels, panel_height=150)
+    for colour, name in zip(PALETTE, arm_names(runs), strict=False):
+        for panel, column in enumerate(shown, 1):
+            add_band(figure, runs, name, column, panel=panel, colour=colour)
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
+    return {"The conditions through training; median and quartiles over seeds.": figure}
+
+
+@dataclass(frozen=True)
+class Grokked:
+    """A run that groks."""
+
+    curves: Curves
+    epoch: int
+    """When it does."""
+
+    @property
+    def norm(self) -> float:
+        """The norm of the MLP then."""
+        return float(self.curves["mlp_norm"].loc[self.epoch])
+
+    def since(self, column: str) -> pd.Series:
+        """A curve from grokking on, where it is known."""
+        return pd.Series(self.curves[column].loc[self.epoch :].dropna())
+
+
+def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
+    """What must hold in every run that groks, over all arms."""
+    tables = [curves for name in arm_names(runs) for curves in curves_of(runs, name).values()]
+    grokked = [Grokked(curves, epoch) for curves in tables if (epoch := reading.epoch(curves)) is not None]
+    judged = (_both_then, _pairs, _corollary, _margin)
+    said = f"{so_many(len(grokked), len(tables))} grokked by {reading.accuracy}"
+    return [replace(part(grokked, said), arms=tuple(arm_names(runs))) for part in judged]
+
+
+def structure_holds(run: Grokked, epoch: int, column: str = "share") -> bool:
+    """Whether B(τ) holds on all training examples at a record."""
+    return bool(run.curves[STRUCTURE.format(column)].loc[epoch] >= 1 - 1e-9)
+
+
+def norm_holds(run: Grokked, others: Sequence[Grokked], epoch: int, room: float = ROOM) -> bool:
+    """Whether the MLP's norm is between those at which other runs grok, with some room."""
+    norms = [other.norm for other in others if other is not run] or [run.norm]
+    return (1 - room) * min(norms) <= float(run.curves["mlp_norm"].loc[epoch]) <= (1 + room) * max(norms)
+
+
+def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
+    def judged(structure: Callable[[Grokked, int], bool], room: float = ROOM) -> tuple[list[bool], list[bool]]:
+        """Whether both hold at grokking, and whether one of them did not at memorising."""
+        at, before = [], []
+        for run in grokked:
+            both = [structure(run, e) and norm_holds(run, grokked, e, room) for e in (run.epoch, _memorised(run))]
+            at.append(both[0])
+            before.append(not both[1])
+        return at, before
+
+    def verdict(structure: Callable[[Grokked, int], bool], room: float = ROOM) -> Verdict:
+        return verdict_of([now and missing for now, missing in zip(*judged(structure, room), strict=True)])
+
+    at, before = judged(structure_holds)
+    b_at = [structure_holds(run, run.epoch) for run in grokked]
+    n_at = [norm_holds(run, grokked, run.epoch) for run in grokked]
+    shares = [float(run.curves[STRUCTURE.format("share")].loc[run.epoch]) for run in grokked]
+    shares = [share for share in shares if math.isfinite(share)]
+    return Claim(
+        "At grokking the structural and the norm condition hold, and before, at memorising, one of them did not.",
+        (
+            "B(τ): every training example has attention of at least τ on each informative position, with τ derived "
+            "from the margins of the training examples (Cor. 4.5). N: the norm of the MLP is between the least and the "
+            f"largest norm at which the other runs grok, with {ROOM:.0%} of room on both sides. Counted are the runs "
+            "that grok.",
+            SHARES,
+        ),
+        sentences(
+            said,
+            f"both conditions hold at grokking in {so_many(sum(at), len(at))}" if at else "",
+            f"B(τ) holds in {so_many(sum(b_at), len(b_at))}, and N in {so_many(sum(n_at), len(n_at))}" if at else "",
+            f"one of them was missing at memorising in {so_many(sum(before), len(before))}" if at else "",
+            f"the share of training examples that satisfy B(τ) at grokking is {across(shares, '.1%')}"
+            if shares
+            else "",
+        ),
+        verdict(structure_holds),
+        readings={
+            "half of τ, which Eq. 27 implies for one of two inputs": verdict(_half_holds),
+            "τ with the centroid of the distractors": verdict(lambda r, e: structure_holds(r, e, "share/distractors")),
+            "the norm within the other runs' range, without room": verdict(structure_holds, 0.0),
+        },
+    )
+
+
+def _half_holds(run: Grokked, epoch: int) -> bool:
+    least, tau = (run.curves[name].loc[epoch] for name in ("informative_mass_least", STRUCTURE.format("threshold")))
+    return bool(least >= tau / 2)
+
+
+def _memorised(run: Grokked) -> int:
+    epoch = first_epoch(run.curves["train_accuracy"] >= THRESHOLD)
+    return int(run.curves["train_accuracy"].index[0]) if epoch is None else min(epoch, run.epoch)
+
+
+def _pairs(grokked: Sequence[Grokked], said: str) -> Claim:
+    def verdict(entry: str) -> list[bool]:
+        return [bool((run.since(PAIRS.format(entry)) >= 1 - 1e-9).all()) for run in grokked]
+
+    holds = verdict("share")
+    ratios = [float((run.since(PAIRS.format("least")) / run.since(PAIRS.format("threshold"))).min()) for run in grokked]
+    return Claim(
+        "No run that groks violates Eq. 27.",
+        (
+            "At every record from grokking on, α_j(x) + α_j(x') ≥ γ/(L Δ_max) for all pairs of test inputs that are "
+            "compared. Eq. 27 is proven, so that this tests the library as much as the paper. Counted are the runs "
+            "that grok.",
+            SHARES,
+        ),
+        sentences(
+            said,
+            f"it holds in {so_many(sum(holds), len(holds))}" if holds else "",
+            f"the least attention of a pair is {across(ratios, ',.0f')} times what is asked" if ratios else "",
+        ),
+        verdict_of(holds),
+        readings={
+            "with the centroid of the distractors, for which nothing is proven": verdict_of(
+                verdict("share/distractors")
+            )
+        },
+    )
+
+
+def _corollary(grokked: Sequence[Grokked], said: str) -> Claim:
+    def slack(run: Grokked, half: str, of: str = "threshold") -> pd.Series:
+        """Cor. 4.5's bound on the divergence less the divergence, where τ is defined."""
+        tau = run.since(f"{half}{STRUCTURE.format(of)}")
+        kl = run.curves[f"{half}kl_to_oracle"].loc[tau.index]
+        return pd.Series(-np.log(K * tau.to_numpy()) - kl.to_numpy(), index=tau.index)
+
+    def judged(half: str, of: str = "threshold") -> list[bool]:
+        found = [slack(run, half, of) for run in grokked]
+        return [bool((each >= -ROUNDING).all()) for each in found if len(each)]
+
+    holds = judged("")
+    known = [tau for run in grokked if len(tau := run.since(STRUCTURE.format("threshold")))]
+    bounds = [float(-np.log(K * tau.iloc[0])) for tau in known]
+    reached = [float(run.curves["kl_to_oracle"].loc[run.epoch]) for run in grokked]
+    return Claim(
+        "In every run that groks the divergence is below log(1/(kτ)) (Cor. 4.5).",
+        (
+            "At every record from grokking on at which the training examples determine τ, their divergence is at most "
+            "that. Counted are the runs that grok and have such a record.",
+            SHARES,
+        ),
+        sentences(
+            said,
+            f"it holds in {so_many(sum(holds), len(holds), which='with a τ')}" if holds else "",
+            f"at grokking the divergence is {across(reached, '.2g')}, and the first bound from there on "
+            f"{across(bounds, '.2g')}"
+            if bounds
+            else "",
+        ),
+        verdict_of(holds),
+        readings={
+            "on test examples, where all of them are answered rightly": verdict_of(judged("test_")),
+            "τ with the centroid of the distractors": verdict_of(judged("", "threshold/distractors")),
+        },
+    )
+
+
+def _margin(grokked: Sequence[Grokked], said: str) -> Claim:
+    def verdict(of: str, least: float) -> list[bool]:
+        margins = [pd.Series(run.curves[MARGIN.format(of)].dropna()) for run in grokked]
+        return [bool((each > least * each.iloc[0]).all()) for each in margins if len(each)]
+
+    holds = verdict("least/distractors", 0.0)
+    ends = [float(run.since(MARGIN.format("least/distractors")).min()) for run in grokked]
+    return Claim(
+        "The feature margin stays positive.",
+        (
+            "The least distance of an informative token's value from the centroid of the distractors' values is above "
+            "0 at every record. Counted are the runs that grok.",
+            SHARES,
+        ),
+        sentences(
+            said,
+            f"it is positive throughout in {so_many(sum(holds), len(holds))}" if holds else "",
+            f"its least value from grokking on is {across(ends, '.2g')}" if ends else "",
+        ),
+        verdict_of(holds),
+        readings={
+            "never below a tenth of its first value": verdict_of(verdict("least/distractors", 0.1)),
+            "from the centroid of all others": verdict_of(verdict("least/others", 0.0)),
+        },
+    )
+
+
+FIGURE = PaperFigure(
+    "conditions",
+    "Conditions: what holds in every run that groks",
+    "The runs of Figure 5: with and without a KL prior toward the oracle, in both layouts. Defs. 4.1 and 4.2 ask that "
+    "attention be structured and the MLP's norm controlled; Eq. 27 and Cor. 4.5 say how far.",
+    arms,
+    draw,
+    by_accuracy(judge_at),
+    notes=(f"A run groks when its {UNSEEN.accuracy} reaches {THRESHOLD:.0%}.",),
+)

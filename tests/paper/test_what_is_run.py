@@ -1,0 +1,120 @@
+"""The paper's figures: what is run is at the paper's scale, in both models, and shared between figures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stories import line, runs_of, story
+
+import bayesticket as bt
+from bayesticket.paper import MODULES, NAMES, fig2, find_figure
+from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper.factorial import DECAY, FREE, HELD, OLD, name_of
+from bayesticket.paper.figure import Scale
+from bayesticket.paper.strengths import STRENGTHS, strength_arm
+from bayesticket.paper.transfer import with_mlp_of, with_routing_of
+from bayesticket.specs import spec_id
+
+
+@pytest.mark.parametrize(("field", "least"), [("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)])
+def test_a_scale_has_at_least_what_a_run_needs(field, least):
+    assert getattr(Scale(**{field: least}), field) == least
+    with pytest.raises(bt.BayesticketError, match=rf"^{field}: got {least - 1}; accepted: .*{least}"):
+        Scale(**{field: least - 1})
+
+
+def ids_of(name):
+    return {spec_id(config) for config in find_figure(name).configs(Scale()).values()}
+
+
+@pytest.mark.parametrize("model", ["", "-standard"])
+def test_figures_share_their_runs(model):
+    ids = {name: ids_of(name + model) for name in MODULES}
+    assert ids["fig1"] <= ids["fig5"] == ids["conditions"] < ids["fig3"]
+    assert ids["fig4"] < ids["fig5"]
+    for name in ("fig2", "controls", "decay"):
+        assert ids[name] & ids["fig3"], name
+
+
+def test_every_figure_exists_for_both_models_and_they_differ_in_nothing_else():
+    assert [name for name in NAMES if not name.endswith("-standard")] == list(MODULES)
+    for name in MODULES:
+        minimal, standard = (find_figure(each).configs(Scale(seeds=1)) for each in (name, f"{name}-standard"))
+        assert minimal.keys() == standard.keys()
+        for key, config in minimal.items():
+            assert not config.model.has_residual
+            assert standard[key].model.has_residual
+            assert replace(standard[key], model=config.model) == config
+        assert not ids_of(name) & ids_of(f"{name}-standard")
+
+
+def test_what_is_run_is_at_the_papers_scale():
+    scale = Scale()
+    assert (scale.seeds, scale.epochs, scale.p) == (5, 10_000, 113)
+    for name in MODULES:
+        for (arm, seed), config in find_figure(name).configs(scale).items():
+            task = config.task
+            assert isinstance(task, bt.ModularAddition)
+            assert (task.p, config.seed) == (113, seed), arm
+            if name == "decay":
+                continue
+            assert config.epochs == 10_000
+            assert isinstance(config.optimizer, bt.SGD if "SGD" in arm else bt.AdamW)
+            assert config.optimizer.weight_decay == 1.0 or "SGD" in arm or arm.startswith(FREE)
+
+
+def test_the_strengths_are_nine_over_three_decades_in_both_layouts():
+    assert len(STRENGTHS) == 9
+    assert STRENGTHS[-1] / STRENGTHS[0] >= 1000
+    named = find_figure("fig3").arms(Scale())
+    for layout, distractors in LAYOUTS.items():
+        for strength in STRENGTHS:
+            config = named[strength_arm(layout, strength)]
+            assert config.task.distractors == distractors
+            assert config.intervention == bt.KLPrior(strength=strength) + None
+
+
+def grokking_at(norm, whole=40.0, *, grokked=4000):
+    return story(
+        grokked=grokked, mlp_norm=line((0, 50), (3980, 50), (4000, norm)), **{"weight_norms[unembed.W_U]": whole}
+    )
+
+
+def test_the_radius_is_the_largest_norm_at_which_runs_under_weight_decay_grok():
+    none, oracle = name_of(DECAY, "no prior"), name_of(DECAY, "oracle")
+    runs = runs_of({none: [story(mlp_norm=90.0)] * 3, oracle: [grokking_at(norm) for norm in (18.0, 19.04, 23.0)]})
+    assert fig2.radius_of(runs) == 23.0
+    assert fig2.radius_of(runs, "all") == 40.0
+    never = runs_of({name: [story(mlp_norm=norm) for norm in (20.0, 21.0, 30.0)] for name in (none, oracle)})
+    assert fig2.radius_of(never) == 21.0, "where none groks, where they end"
+
+
+def test_only_the_held_weights_are_without_decay():
+    """Where the MLP is held, all else keeps its weight decay; its absence is an arm of its own."""
+    runs = runs_of({name: [grokking_at(20.0)] for name in fig2.arms(Scale())})
+    later = find_figure("fig2").further(Scale(seeds=1), runs)
+    decay = {name: config.optimizer.weight_decay for (name, _), config in later.items()}
+    assert decay[name_of(HELD, "oracle")] == 1.0
+    assert decay[name_of(OLD, "oracle")] == 0.0
+    held = later[name_of(HELD, "oracle"), 0].intervention
+    assert held == bt.KLPrior(strength=1.0) + bt.NormMatch(radius=20.0)
+    assert all(config.task.n_distractors == 2 for config in later.values())
+
+
+def test_the_decay_of_weights_that_are_held_changes_nothing_but_rounding():
+    """The projection follows the step, so that the decay of the MLP's weights only scales its step a little."""
+    small = {"task": bt.ModularAddition(p=5), "model": bt.Architecture(d_model=8, d_mlp=8), "epochs": 10}
+    run = bt.train(intervention=bt.NormMatch(radius=3.0), weight_decay=1.0, **small)
+    np.testing.assert_allclose(run.curves["mlp_norm"], 3.0, rtol=1e-5)
+
+
+def test_halves_of_a_trained_model_are_put_among_fresh_weights():
+    task = bt.ModularAddition(p=5)
+    fresh, trained = (bt.build_model(task, d_model=8, d_mlp=8, seed=seed) for seed in (0, 1))
+    routed, represented = with_routing_of(fresh, trained), with_mlp_of(fresh, trained)
+    assert bt.specs.same(routed.W_Q, trained.W_Q)
+    assert bt.specs.same(routed.W_K, trained.W_K)
+    assert bt.specs.same(routed.W_in, fresh.W_in)
+    assert bt.specs.same(represented.W_in, trained.W_in)
+    assert bt.specs.same(represented.W_Q, fresh.W_Q)
+    assert not bt.specs.same(fresh.W_Q, trained.W_Q), "the given model is left as it was"

@@ -1,0 +1,249 @@
+"""For each figure, made-up results in which its claims hold, do not hold, or hold in some of the runs."""
+
+import functools
+
+import numpy as np
+from stories import arms_of, line, runs_of, story
+
+from bayesticket.paper import controls, decay, fig3, fig5, tickets
+from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
+from bayesticket.paper.figure import Scale
+from bayesticket.paper.strengths import STRENGTHS, strength_arm
+
+FULL = Scale()
+
+
+def of_each_arm(names, *lives):
+    """Worlds in which all arms live alike: each life alone, and each pair of the first with another, three to two."""
+    first, *others = lives
+    alone = [runs_of(dict.fromkeys(names, [life] * 5)) for life in lives]
+    return alone + [runs_of(dict.fromkeys(names, [first] * 3 + [other] * 2)) for other in others]
+
+
+def by_fig1():
+    """It goes as the paper says; nothing does; or attention moves early, back and forth, and scores do not contract."""
+    loss = line((0, 4.7), (280, 4.7), (300, 0.01), (3000, 0.01), (3020, 0.02))
+    norm = lambda epochs: np.where(epochs < 300, 40.0, 40 * np.exp(-(epochs - 300) / 5000))  # noqa: E731
+    peak = lambda epochs: np.select([epochs == 0, epochs < 300], [0.01, 1.0], 0.02)  # noqa: E731
+    good = story(
+        grokked=4000, train_loss=loss, mlp_norm=norm, attention_gradient=peak,
+        kl_to_oracle=line((0, 1), (3000, 1), (3900, 0.02)), score_variance=line((300, 1), (3000, 0.1)),
+        attention_entropy=line((300, 0.5), (3000, 1.0)),
+    )  # fmt: skip
+    bad = story(grokked=4000, kl_to_oracle=lambda epochs: np.where(epochs >= 4100, 0.05, 1.0))
+    early = story(
+        grokked=4000, train_loss=loss, mlp_norm=norm, attention_entropy=line((300, 1.0), (3000, 0.5)),
+        kl_to_oracle=line((0, 1), (300, 1), (500, 0.4), (3000, 0.4), (3300, 0.1), (3600, 0.4), (4000, 0.3)),
+    )  # fmt: skip
+    return of_each_arm(LAYOUTS, good, bad, early, story(memorised=None))
+
+
+AS_CLAIMED = {
+    name_of(norm, prior): best
+    for norms, bests in (
+        ((DECAY, HELD, SMALLER, LARGER, ALL, OLD, QK), {"no prior": 0.4, "oracle": 1.0, "adversarial": 0.01}),
+        ((FREE,), {"no prior": 0.02, "oracle": 0.6, "adversarial": 0.01}),
+        ((CONSTANT[DECAY],), {"no prior": 0.4, "oracle": 1.0}),
+        ((CONSTANT[FREE],), {"no prior": 0.02, "oracle": 0.6}),
+    )
+    for norm in norms
+    for prior, best in bests.items()
+}
+"""The best accuracy in each arm of Figure 2, as the paper would have it."""
+
+
+def reaches(best):
+    """A run that memorises, and reaches this accuracy."""
+    return story(test_accuracy=lambda epochs: np.where(epochs > 5000, best, 0.01))
+
+
+def factorial(best, other=None):
+    """Results of Figure 2 by what arms reach: all seeds the same, or two of five what `other` says."""
+    other = best if other is None else other
+    return runs_of({name: [reaches(best[name])] * 3 + [reaches(other[name])] * 2 for name in best})
+
+
+def by_fig2():
+    perfect, nothing = dict.fromkeys(AS_CLAIMED, 1.0), dict.fromkeys(AS_CLAIMED, 0.01)
+    without = AS_CLAIMED | {name_of(QK, "oracle"): 0.4}
+    worlds = [factorial(AS_CLAIMED), factorial(perfect), factorial(nothing), factorial(without)]
+    return worlds + [factorial(AS_CLAIMED, other) for other in (perfect, nothing, without)]
+
+
+def of_strengths(grokked, lives=(), **curves):
+    """Results of Figure 3 by when arms grok and by curves, both functions of the strength."""
+    rng, arms = np.random.default_rng(0), {}
+    for layout in LAYOUTS:
+        for strength in (0.0, *STRENGTHS):
+            scatter = [np.exp(0.02 * rng.normal()) for _ in range(5)]
+            arms[strength_arm(layout, strength)] = [
+                story(grokked=20 * round(min(grokked(strength), 9000) * factor / 20),
+                      **{name: value(strength * factor) for name, value in curves.items()})
+                for factor in scatter
+            ]  # fmt: skip
+        if lives:
+            arms[strength_arm(layout, 1.0)] = list(lives)
+    return runs_of(arms)
+
+
+def decaying(strength):
+    """A divergence that falls exponentially, the faster the stronger the prior."""
+    return lambda epochs: np.exp(-epochs * (strength + 1e-4) / 20)
+
+
+def slow(strength):
+    """A divergence that falls as 1/t, hardly faster under a strong prior."""
+    return lambda epochs: 1 / (1 + epochs * (strength + 1e-3) ** 0.2)
+
+
+def plateau(strength):
+    """A norm that contracts once the run has memorised."""
+    return lambda epochs: 40 * np.exp(-np.maximum(epochs - 300, 0) / 3000)
+
+
+def ratio(late):
+    """The prior's gradient, which changes when the run memorises."""
+    return lambda strength: lambda epochs: np.where(epochs < 300, 0.1, late)
+
+
+def fitted(epochs):
+    """The training loss of a run that memorises at epoch 300."""
+    return np.where(epochs < 300, 4.7, 0.01)
+
+
+def by_fig3():
+    good = {"kl_to_oracle": decaying, "prior_gradient": ratio(10.0)}
+    bad = {
+        "kl_to_oracle": slow, "prior_gradient": ratio(0.01), "mlp_norm": plateau,
+        "train_loss": lambda strength: fitted,
+    }  # fmt: skip
+    lives = [
+        story(grokked=1060, **{name: value(1.0) for name, value in made.items()})
+        for made in (good, good, good, bad, bad)
+    ]
+    inverse, root = (lambda s: 1000 + 1 / (1 / 7000 + s / 60)), (lambda s: 1000 * (s + 1e-3) ** -0.3)
+    return [
+        of_strengths(inverse, **good),
+        of_strengths(root, **bad),
+        of_strengths(inverse, lives, **good),
+        of_strengths(lambda s: 1000 + 800 * s, **bad),
+        runs_of({name: [story(memorised=None)] * 5 for name in fig3.arms(FULL)}),
+    ]
+
+
+def by_controls():
+    never = dict.fromkeys([controls.NONE, *controls.LIVE, *controls.FROZEN, controls.SGD_NONE])
+    claimed = never | {controls.ORACLE: 2000, "attention frozen at the oracle": 1000, controls.SGD_ORACLE: 3000}
+    against = dict.fromkeys(claimed, 1000) | {
+        controls.ORACLE: 4000, "attention frozen at the oracle": 4000, controls.SGD_ORACLE: 4000,
+    }  # fmt: skip
+    return [arms_of(claimed), arms_of(against), arms_of(dict.fromkeys(claimed, 2000))]
+
+
+TICKETS = {
+    tickets.DENSE: 6000, tickets.WINNING: 4000, tickets.lottery(0.4): 4500, tickets.lottery(0.8): 4500,
+    tickets.TRANSFER: 4500, tickets.ROUTING_MASK: 4100, tickets.REPRESENTATION_PRUNED: 6000, tickets.FROZEN: 2000,
+    tickets.TAUGHT: 2600, tickets.QK: 4000, tickets.REPRESENTATION: 6000, tickets.BOTH: 1000, tickets.BAYES: 2500,
+    tickets.BAYES_PRUNED: 4000, tickets.RANDOM: None, tickets.NORM: 6000,
+}  # fmt: skip
+"""When the arms of Figure 4 grok, as the paper would have it."""
+
+
+def of_tickets(n_seeds=5, **epochs):
+    """Results of Figure 4 by when arms grok, a hundred epochs later with each seed."""
+    times = TICKETS | {getattr(tickets, name): epoch for name, epoch in epochs.items()}
+    return runs_of({
+        tickets.name_of(layout, name): [
+            story(grokked=None if epoch is None else epoch + 100 * seed) for seed in range(n_seeds)
+        ]
+        for layout in LAYOUTS.values()
+        for name, epoch in times.items()
+    })  # fmt: skip
+
+
+def by_fig4():
+    reverse = {name: None if epoch is None else 8500 - epoch for name, epoch in TICKETS.items()}
+    named = {value: name for name, value in vars(tickets).items() if isinstance(value, str)}
+    against = {named[name]: epoch for name, epoch in reverse.items() if name in named} | {"RANDOM": 1000}
+    near = {"BAYES": 4600, "TAUGHT": 4600, "TRANSFER": 4000, "BAYES_PRUNED": 4000}
+    between = {"BOTH": 5000, "TRANSFER": 6000}
+    return [of_tickets(**changed) for changed in ({}, against, near, between, dict.fromkeys(against, 4000))]
+
+
+def bounds(measured, local, global_, loose, paper, scaled=100.0):
+    """The forms of the bound, and how large each is against the next."""
+    forms = {"measured": measured, "local": local, "global": global_, "loose": loose, "paper": paper, "scaled": scaled}
+    links = {"measured/local": measured / local, "local/global": local / global_, "global/loose": global_ / loose}
+    return {f"explaining_away[{name}]": value for name, value in (forms | links).items()}
+
+
+def by_fig5():
+    far = {"explaining_away[loose]": line((300, 4.0), (320, 400.0))}
+    fine = story(**(bounds(0.1, 0.2, 0.5, 4.0, 2.0) | far))
+    broken = story(**bounds(0.3, 0.2, 0.5, 4.0, 0.05))
+    return of_each_arm([str(name) for name in fig5.arms(FULL)], fine, broken, story(memorised=None))
+
+
+def by_conditions():
+    structured = "structural_condition[tau=derived][share]"
+    norm = line((0, 40), (3000, 40), (3020, 20))
+    good = story(grokked=4000, mlp_norm=norm, kl_to_oracle=0.1, **{structured: lambda e: 1.0 * (e >= 4000)})
+    bad = story(
+        grokked=4000, mlp_norm=norm, kl_to_oracle=5.0,
+        **{structured: 0.5, "test_pairwise_condition[share]": 0.9,
+           "separability_margin[of=readings][least/distractors]": 0.0},
+    )  # fmt: skip
+    return of_each_arm([str(name) for name in fig5.arms(FULL)], good, bad, story())
+
+
+def under_decay(weight_decay, seed, *, law=1.0, speed=1.0, first=60.0, **columns):
+    """A run whose norm contracts from memorising on, and that groks after a wait that goes with the decay."""
+    rate = 1e-3 * weight_decay
+    wait = 1500 * weight_decay**-law * (1 + 0.02 * seed)
+    norm = lambda epochs: first * np.exp(-speed * rate * np.maximum(epochs - 300, 0))  # noqa: E731
+    made = {"mlp_norm": norm, "train_loss": fitted, "contraction[rate]": rate, **columns}
+    return story(grokked=300 + 20 * round(wait / 20), **made)
+
+
+def by_decay():
+    def good(weight_decay, seed):
+        return under_decay(weight_decay, seed, score_variance=lambda e: np.exp(-e * weight_decay / 500))
+
+    def bad(weight_decay, seed):
+        return under_decay(weight_decay, seed, law=0.0, speed=0.2)
+
+    def flat(weight_decay, seed):
+        return under_decay(weight_decay, seed, speed=0.0, first=60.0 * np.exp(-1.5 * (1 + 0.02 * seed)))
+
+    def none(weight_decay, seed):
+        return story(memorised=None)
+
+    def mixed(*lives):
+        return lambda weight_decay, seed: lives[seed](weight_decay, seed)
+
+    def world(life):
+        names = {decay.decay_arm(each): each for each in decay.DECAYS} | dict.fromkeys(decay.OTHERS, 1.0)
+        return runs_of({name: [life(each, seed) for seed in range(5)] for name, each in names.items()})
+
+    lives = (good, bad, flat, none, mixed(good, good, good, bad, bad), mixed(flat, flat, flat, good, good),
+             mixed(good, good, good, flat, flat))  # fmt: skip
+    return [world(life) for life in lives]
+
+
+WORLDS = {
+    "fig1": by_fig1, "fig2": by_fig2, "fig3": by_fig3, "controls": by_controls, "fig4": by_fig4, "fig5": by_fig5,
+    "conditions": by_conditions, "decay": by_decay,
+}  # fmt: skip
+
+
+@functools.cache
+def worlds_of(module):
+    """The made-up results of a figure, those of its two first seeds alone among them."""
+    made = WORLDS[module]()
+    return [*made, made[0].sel(seed=[0, 1])]
+
+
+def every_arm(figure):
+    """The arms of a figure's made-up results."""
+    return [str(name) for name in worlds_of(figure.name.removesuffix("-standard"))[0].labels("intervention")]
