@@ -16,7 +16,7 @@ from bayesticket.optim import Lion, Muon
 from bayesticket.paper.arms import arm, baseline
 from bayesticket.paper.figure import SHARES, Claim, Curves, PaperFigure, Scale, arm_names, curves_of, verdict_of
 from bayesticket.paper.phases import Story, plateau_change
-from bayesticket.paper.readings import BY_UNSEEN, UNSEEN
+from bayesticket.paper.readings import UNSEEN
 from bayesticket.paper.strengths import LINEAR, verdict_on_law
 from bayesticket.paper.times import DOTS, plot_times, times_of
 from bayesticket.paper.words import across, sentences, so_many
@@ -321,5 +321,4 @@ FIGURE = PaperFigure(
     arms,
     draw,
     judge,
-    notes=(BY_UNSEEN,),
 )

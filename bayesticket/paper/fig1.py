@@ -10,7 +10,7 @@ from bayesticket.figures import ACCURACY, KL, MASS, PALETTE, Panel, add_band, fi
 from bayesticket.paper.arms import LAYOUTS, baseline
 from bayesticket.paper.figure import SHARES, Claim, Curves, PaperFigure, Scale, curves_of, verdict_of
 from bayesticket.paper.phases import phase_claims
-from bayesticket.paper.readings import BY_UNSEEN, CHANCE, TEST, THRESHOLD, UNSEEN, Grokking, by_accuracy
+from bayesticket.paper.readings import CHANCE, TEST, THRESHOLD, UNSEEN, Grokking, by_accuracy
 from bayesticket.paper.words import across, sentences, so_many, when
 from bayesticket.runs import TrainConfig, first_epoch, settled_epoch
 from bayesticket.sweeps import Runs
@@ -192,5 +192,4 @@ FIGURE = PaperFigure(
     arms,
     draw,
     judge,
-    notes=(BY_UNSEEN,),
 )

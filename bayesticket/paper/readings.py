@@ -51,8 +51,8 @@ BY_UNSEEN = (
     "is not in training; test accuracy stands beside it."
 )
 AT_BOTH = (
-    f"{BY_UNSEEN} A run groks when that accuracy reaches {THRESHOLD:.0%}. Where {OTHER_THRESHOLD:.0%} gives another "
-    "verdict, the claim is undecided: the threshold that the paper used is lost from our copy."
+    f"A run groks when that accuracy reaches {THRESHOLD:.0%}. Where {OTHER_THRESHOLD:.0%} gives another verdict, the "
+    "claim is undecided: the threshold that the paper used is lost from our copy."
 )
 """The rules of the two functions below, in words."""
 
@@ -77,7 +77,7 @@ def by_every_reading(judge_at: JudgeAt) -> Judge:
 
     def judge(runs: Runs) -> list[Claim]:
         found = [
-            _merged(claim, dict(zip(map(str, OTHERS), others, strict=True)), (AT_BOTH,))
+            _merged(claim, dict(zip(map(str, OTHERS), others, strict=True)), (BY_UNSEEN, AT_BOTH))
             for claim, *others in zip(*(judge_at(runs, reading) for reading in (UNSEEN, *OTHERS)), strict=True)
         ]
         lower = str(OTHERS[0])

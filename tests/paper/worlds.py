@@ -76,7 +76,7 @@ def of_strengths(grokked, lives=(), **curves):
     rng, arms = np.random.default_rng(0), {}
     for layout in LAYOUTS:
         for strength in (0.0, *STRENGTHS):
-            scatter = [np.exp(0.02 * rng.normal()) for _ in range(5)]
+            scatter = [np.exp(0.05 * rng.normal()) for _ in range(5)]
             arms[strength_arm(layout, strength)] = [
                 story(grokked=20 * round(min(grokked(strength), 9000) * factor / 20),
                       **{name: value(strength * factor) for name, value in curves.items()})
@@ -88,8 +88,8 @@ def of_strengths(grokked, lives=(), **curves):
 
 
 def decaying(strength):
-    """A divergence that falls exponentially, the faster the stronger the prior."""
-    return lambda epochs: np.exp(-epochs * (strength + 1e-4) / 20)
+    """A divergence that falls exponentially after a while, the faster the stronger the prior."""
+    return lambda epochs: np.exp(-np.maximum(epochs - 40, 0) * (strength + 2e-3) / 200)
 
 
 def slow(strength):
