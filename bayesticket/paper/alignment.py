@@ -124,7 +124,7 @@ def alignment_time(curves: Curves) -> float | None:
     level = ALIGNED * float(kl.iloc[0])
     if (epoch := first_epoch((kl <= level) & (kl.index > 0))) is None:
         return None
-    at = kl.index.get_loc(epoch)
+    at = int(np.searchsorted(kl.index.to_numpy(), epoch))
     (begin, end), (above, below) = kl.index[at - 1 : at + 1], kl.iloc[at - 1 : at + 1].clip(lower=1e-12)
     fallen = (np.log(above) - np.log(level)) / (np.log(above) - np.log(below)) if above > below else 1.0
     return max(float(begin + fallen * (end - begin)), 1.0)
