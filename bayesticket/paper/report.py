@@ -93,7 +93,7 @@ def figure_sections(
     """The sections about one figure: what was run, pictures, claims with verdicts, and every arm in numbers."""
     pictures = figure.draw(results.runs)
     return [
-        Section(heading, [figure.description, *figure.notes, _scale(results)]),
+        Section(heading, [figure.description, *figure.notes, _scale(figure, results)]),
         *(Section("", [caption], picture) for caption, picture in pictures.items()),
         Section("", [_where(results)], claim_table(results, claims, rules)),
         *([Section("", ["Rules of several of these claims:"], Notes(rules.own))] if rules.own else []),
@@ -130,14 +130,15 @@ def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _scale(results: Results) -> str:
+def _scale(figure: PaperFigure, results: Results) -> str:
     """The scale of the runs in words, and whether it is the paper's."""
     configs: list[dict] = [config_of(header) for header in results.headers.values()]
     moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
     epochs, seeds, full = sorted({config["epochs"] for config in configs}), len(results.runs.seeds), Scale()
     modulus = f"p = {_listed(moduli)}, at" if moduli else "At"
     said = f"{modulus} most {_listed(epochs)} epochs, {_counted(seeds, 'seed')}."
-    if (moduli or [full.p], epochs, seeds) == ([full.p], [full.epochs], full.seeds):
+    usual = sorted({config.epochs for config in figure.arms(full).values()})
+    if (moduli or [full.p], epochs, seeds) == ([full.p], usual, full.seeds):
         return said
     return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {full.seeds} seeds)."
 

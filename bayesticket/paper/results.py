@@ -15,7 +15,6 @@ from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_nam
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import SMOKE, Claim, Scale, arm_names
-from bayesticket.paper.settings import config_of
 from bayesticket.runs import Header, RunDirectory
 from bayesticket.specs import description_id, spec_id
 from bayesticket.sweeps import Configs, Runs, RunSummary, assemble
@@ -129,14 +128,14 @@ def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> st
     """The command that trains the runs of a figure again, with their weights; empty if none trains these very runs."""
     if name not in NAMES:
         return ""
-    epochs = config_of(next(iter(headers.values())))["epochs"]
-    assert isinstance(epochs, int)
-    given = {"seeds": len({seed for _, seed in headers}), "epochs": epochs}
-    for option, scale in (("", Scale()), (" --smoke", SMOKE)):
-        configs = find_figure(name).configs(replace(scale, **given))
-        if all(key in headers and headers[key].id == spec_id(config) for key, config in configs.items()):
-            options = "".join(f" --{key} {n}" for key, n in given.items() if n != getattr(scale, key))
-            return f"bayesticket reproduce {name}{option}{options} --store runs"
+    n_seeds, lengths = len({seed for _, seed in headers}), {header.epochs for header in headers.values()}
+    for epochs in sorted(lengths):  # the arms of a figure may be trained for different times
+        given = {"seeds": n_seeds, "epochs": epochs}
+        for option, scale in (("", Scale()), (" --smoke", SMOKE)):
+            configs = find_figure(name).configs(replace(scale, **given))
+            if all(key in headers and headers[key].id == spec_id(config) for key, config in configs.items()):
+                options = "".join(f" --{key} {n}" for key, n in given.items() if n != getattr(scale, key))
+                return f"bayesticket reproduce {name}{option}{options} --store runs"
     return ""
 
 

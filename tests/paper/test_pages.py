@@ -11,7 +11,7 @@ import bayesticket as bt
 from bayesticket.cli.main import main
 from bayesticket.paper import MODULES, NAMES, find_figure, report
 from bayesticket.paper.figure import SHARES, SMOKE, Claim, Scale
-from bayesticket.paper.readings import AT_BOTH
+from bayesticket.paper.readings import AT_BOTH, BY_UNSEEN
 from bayesticket.paper.report import VERDICTS, claim_table, write_figure_page, write_report
 from bayesticket.paper.results import SHIPPED, Results, names_in, read_results, training_command, write_results
 from bayesticket.paper.rules import shared_rules
@@ -93,7 +93,7 @@ def test_texts_are_not_taken_for_lists_of_letters():
 def test_a_rule_of_several_claims_is_numbered_and_others_stand_in_their_row():
     claims = [find_figure(name).claims(worlds_of(name)[0]) for name in ("fig1", "fig4", "fig5")]
     rules = shared_rules(claims)
-    assert set(rules[0].general.values()) == {SHARES}
+    assert set(rules[0].general.values()) == {SHARES, BY_UNSEEN}
     assert AT_BOTH in rules[1].own.values()
     numbers = [*rules[0].general, *(name for each in rules for name in each.own)]
     assert numbers == [f"Rule {n}" for n in range(1, len(numbers) + 1)]
@@ -167,6 +167,10 @@ def test_the_command_that_trains_results_again_is_named(scale, options):
     assert {header.id for header in headers.values()} == {
         spec_id(config) for config in find_figure("fig1").configs(scale).values()
     }
+
+
+def test_the_command_is_found_where_arms_are_trained_for_different_times():
+    assert training_command("decay", headers_at("decay", Scale())) == "bayesticket reproduce decay --store runs"
 
 
 def test_no_command_is_named_where_none_trains_these_very_runs():
