@@ -33,6 +33,7 @@ from bayesticket.model.names import (
     z_name,
 )
 from bayesticket.model.one_layer import unusual_setting
+from bayesticket.model.variants import has_no_hooks_but_cuts
 from bayesticket.notices import notice
 
 SCORES, PATTERN, Z, ATTENTION_OUT = scores_name(0), pattern_name(0), z_name(0), attention_out_name(0)
@@ -90,33 +91,46 @@ class TokenRows:
 
 
 class _MixRows(torch.autograd.Function):
-    """`z[n, h] = Σ_t weights[n, h, t] · table[h, index[n, t]]`, with a gradient by sorted segments.
+    """`z[n, h] = offset[h] + Σ_t weights[n, h, t] · table[h, index[n, t]]`, with a gradient by sorted segments.
 
-    Both are sums over embedding bags: forward over the rows of a sequence, backward over the sequences of a row.
+    Both are sums over embedding bags: forward over the rows of a sequence, backward over the sequences of a row. The
+    offset is one more row, of weight 1, beside those of constant positions.
     """
 
     @staticmethod
-    def forward(ctx, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
-        ctx.save_for_backward(table, weights)
+    def forward(ctx, table: Tensor, weights: Tensor, offset: Tensor, rows: TokenRows) -> Tensor:
+        constant, constant_rows = _constant(table, weights, offset, rows)
+        ctx.save_for_backward(table, weights, constant, constant_rows)
         ctx.rows = rows
         heads, _, width = table.shape
         mixed = F.embedding_bag(
             rows.bags, table.reshape(-1, width), per_sample_weights=_varying(weights, rows), mode="sum"
         ).view(rows.n_sequences, heads, width)
-        if len(rows.constant_rows):
-            constant = weights[..., rows.constant_positions]
-            mixed += torch.einsum("nhc,hcd->nhd", constant, table[:, rows.constant_rows])
+        mixed.transpose(0, 1).baddbmm_(constant, constant_rows)
         return mixed
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, gradient: Tensor):  # type: ignore[override]
-        table, weights = ctx.saved_tensors
+        table, weights, constant, constant_rows = ctx.saved_tensors
         rows: TokenRows = ctx.rows
         gradient = gradient.contiguous()
-        d_table = _table_gradient(gradient, table, weights, rows) if ctx.needs_input_grad[0] else None
-        d_weights = _weights_gradient(gradient, table, weights, rows) if ctx.needs_input_grad[1] else None
-        return d_table, d_weights, None
+        d_constant_rows = constant.mT @ gradient.transpose(0, 1)
+        d_table = d_weights = None
+        if ctx.needs_input_grad[0]:
+            d_table = _table_gradient(gradient, table, weights, rows)
+            d_table[:, rows.constant_rows] += d_constant_rows[:, :-1]
+        if ctx.needs_input_grad[1]:
+            d_weights = _weights_gradient(gradient, table, weights, constant_rows, rows)
+        return d_table, d_weights, d_constant_rows[:, -1], None
+
+
+def _constant(table: Tensor, weights: Tensor, offset: Tensor, rows: TokenRows) -> tuple[Tensor, Tensor]:
+    """The weights of constant positions and their rows, by head, the offset last with a weight of 1."""
+    of_positions = weights[..., rows.constant_positions]
+    ones = of_positions.new_ones(*of_positions.shape[:2], 1)
+    constant_rows = torch.cat([table[:, rows.constant_rows], offset[:, None]], 1)
+    return torch.cat([of_positions, ones], -1).transpose(0, 1), constant_rows
 
 
 def _varying(weights: Tensor, rows: TokenRows) -> Tensor:
@@ -126,20 +140,18 @@ def _varying(weights: Tensor, rows: TokenRows) -> Tensor:
 
 
 def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
-    d_table = F.embedding_bag(
+    return F.embedding_bag(
         rows.members,
         gradient.flatten(0, 1),
         offsets=rows.starts,
         per_sample_weights=_varying(weights, rows).flatten()[rows.order],
         mode="sum",
     ).view_as(table)
-    if len(rows.constant_rows):
-        constant = weights[..., rows.constant_positions]
-        d_table[:, rows.constant_rows] += torch.einsum("nhc,nhd->hcd", constant, gradient)
-    return d_table
 
 
-def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: TokenRows) -> Tensor:
+def _weights_gradient(
+    gradient: Tensor, table: Tensor, weights: Tensor, constant_rows: Tensor, rows: TokenRows
+) -> Tensor:
     with torch.enable_grad():  # the backward of embedding_bag for its weights is fast, and reached only by autograd
         varying = _varying(weights.detach(), rows).requires_grad_()
         bag = F.embedding_bag(rows.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
@@ -149,7 +161,7 @@ def _weights_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: To
         return d_varying
     d_weights = torch.empty_like(weights)
     d_weights[..., rows.varying_positions] = d_varying
-    d_weights[..., rows.constant_positions] = torch.einsum("nhd,hcd->nhc", gradient, table[:, rows.constant_rows])
+    d_weights[..., rows.constant_positions] = (gradient.transpose(0, 1) @ constant_rows[:, :-1].mT).transpose(0, 1)
     return d_weights
 
 
@@ -171,22 +183,67 @@ def query_forward(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "n
     scores = table.index_select(1, rows.score_index.flatten()).view(model.cfg.n_heads, *rows.score_index.shape)
     scores = scores.transpose(0, 1).unsqueeze(2)
     scores = hook[SCORES](scores)
-    pattern = hook[PATTERN](scores.softmax(-1)).squeeze(2)
+    pattern = hook[PATTERN](_softmax_over_few(scores)).squeeze(2)
 
+    at_query = stream[rows.query_rows]
+    if _mixes_hidden(model, rows):
+        return _readout_of_mixed(model, rows, value, pattern, at_query)
     if model.cfg.n_heads == 1 and not has_hooks(hook[Z]):
         # W_O commutes with the mixing of rows, and is applied first because there are fewer rows than sequences.
-        attention_out = _MixRows.apply(value @ attention.W_O, pattern, rows) + attention.b_O
+        attention_out = _MixRows.apply(value @ attention.W_O, pattern, attention.b_O[None], rows)
     else:
-        z = hook[Z](_MixRows.apply(value, pattern, rows)[:, None])
+        z = hook[Z](_MixRows.apply(value, pattern, torch.zeros_like(value[:, 0]), rows)[:, None])
         attention_out = F.linear(z.flatten(2), attention.W_O.flatten(0, 1).T, attention.b_O)
 
     attention_out = hook[ATTENTION_OUT](attention_out)
-    stream_at_query = stream[rows.query_rows].index_select(0, rows.query).unsqueeze(1)
-    middle = hook[MIDDLE](stream_at_query + attention_out)
-    hidden = hook[MLP_PRE](_affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in))
-    hidden = hook[MLP_POST](block.mlp.act_fn(hidden))
+    middle = hook[MIDDLE](at_query.index_select(0, rows.query).unsqueeze(1) + attention_out)
+    hidden = _affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in)
+    return _logits(model, middle, hidden)
+
+
+def _softmax_over_few(scores: Float[Tensor, "n heads one T"]) -> Float[Tensor, "n heads one T"]:
+    """The softmax over keys, which are few; torch is twenty times as fast where sequences are innermost in memory."""
+    return scores.movedim(-1, 0).contiguous().softmax(0).movedim(0, -1)
+
+
+def _mixes_hidden(model: HookedTransformer, rows: TokenRows) -> bool:
+    """Whether nothing but linear maps lies between values and the hidden units of the MLP.
+
+    Then both maps are applied to the rows, and hidden units are mixed in place of values: three products of all
+    sequences with W_in, forward and backward, are saved.
+    """
+    between = all(has_no_hooks_but_cuts(model.hook_dict[name]) for name in (Z, ATTENTION_OUT, MIDDLE))
+    return between and model.cfg.n_heads == len(rows.query_rows) == 1 and model.cfg.normalization_type is None
+
+
+def _readout_of_mixed(
+    model: HookedTransformer,
+    rows: TokenRows,
+    value: Float[Tensor, "one rows d_head"],
+    pattern: Float[Tensor, "n one T"],
+    at_query: Float[Tensor, "one d_model"],
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits, by mixing hidden units; see `_mixes_hidden`."""
+    attention, mlp = model.blocks[0].attn, model.blocks[0].mlp
+    of_rows = value @ attention.W_O
+    if has_hooks(model.hook_dict[MIDDLE]):  # they cut the residual path, so that nothing reads the stream behind it
+        offset = attention.b_O[None]
+        middle = None
+    else:
+        offset = at_query + attention.b_O
+        middle = _MixRows.apply(of_rows, pattern, offset, rows)
+    hidden = _MixRows.apply(of_rows @ mlp.W_in, pattern, torch.addmm(mlp.b_in, offset, mlp.W_in), rows)
+    return _logits(model, middle, hidden)
+
+
+def _logits(
+    model: HookedTransformer, middle: Float[Tensor, "n one d_model"] | None, hidden: Float[Tensor, "n one d_mlp"]
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits, given the stream before the MLP, if anything reads it, and the MLP's hidden units."""
+    block, hook = model.blocks[0], model.hook_dict
+    hidden = hook[MLP_POST](block.mlp.act_fn(hook[MLP_PRE](hidden)))
     mlp_out = hook[MLP_OUT](_affine(hidden, block.mlp.W_out, block.mlp.b_out))
-    final = hook[FINAL](middle + mlp_out)
+    final = hook[FINAL](mlp_out if middle is None else middle + mlp_out)
     if model.cfg.normalization_type is not None:
         final = model.ln_final(final)
     final = hook[UNEMBED_IN](final)

@@ -179,6 +179,16 @@ class _Permanent:
         return self.function(output, hook=point)
 
 
+def only_permanent(point: HookPoint) -> list[HookFunction] | None:
+    """The hooks that belong to the model on a point, or None if it carries any other."""
+    hooks, first = list(point._forward_hooks.values()), list(point._forward_pre_hooks.values())
+    ours = all(isinstance(hook, _Permanent) for hook in hooks)
+    ours &= all(isinstance(hook, partial) and hook.func is _move_last for hook in first)
+    if not ours or point._backward_hooks or point._backward_pre_hooks:
+        return None
+    return [hook.function for hook in hooks if isinstance(hook, _Permanent)]
+
+
 def seeing_all_edits(function: HookFunction) -> HookFunction:
     """A hook that is called after all others on its point, those that are mounted later included."""
     function.sees_all_edits = True  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformer_lens.hook_points import HookPoint
 
 from bayesticket.errors import refuse
-from bayesticket.model.hooks import NamedHook, seeing_all_edits
+from bayesticket.model.hooks import HookFunction, NamedHook, only_permanent, seeing_all_edits
 from bayesticket.model.names import (
     attention_out_name,
     final_name,
@@ -99,3 +99,14 @@ def no_residual_hooks(layer: int, around: Literal["attention", "mlp", "both"] = 
             alone = _Replacement(_output_alone)
             hooks += [(output, alone.keep), (stream, alone.replace)]
     return hooks
+
+
+def has_no_hooks_but_cuts(point: HookPoint) -> bool:
+    """Whether a hook point carries no hooks but those by which a model's architecture cuts its residual path."""
+    hooks = only_permanent(point)
+    return hooks is not None and all(map(_cuts_residual, hooks))
+
+
+def _cuts_residual(function: HookFunction) -> bool:
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, _Replacement) and owner.make is _output_alone

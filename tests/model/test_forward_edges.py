@@ -1,9 +1,12 @@
 """The query-only forward on small and lopsided batches, and how batches are made of rows."""
 
+import copy
+
 import pytest
 import torch
 
 import bayesticket as bt
+import bayesticket.model.forward as fast_forward
 from bayesticket.model import (
     FAST_HOOKS,
     TokenRows,
@@ -13,6 +16,7 @@ from bayesticket.model import (
     query_forward,
     why_full,
 )
+from bayesticket.model.variants import has_no_hooks_but_cuts, no_residual_hooks
 
 TASK = bt.ModularAddition(p=7)
 TOKENS = TASK.split(train_fraction=0.4).train.tokens
@@ -48,10 +52,34 @@ def gradients(model, logits):
     return [torch.zeros_like(p) if g is None else g for p, g in zip(model.parameters(), found, strict=True)]
 
 
+def reads_and_doubles(tensor, hook):
+    return 2 * tensor
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("name", [None, *FAST_HOOKS])
+def test_hidden_units_are_mixed_unless_a_hook_lies_between_values_and_them(name, residual, monkeypatch):
+    model, between = a_model(1, residual=residual), ("hook_z", "hook_attn_out", "hook_resid_mid")
+    mixed = []
+    readout = fast_forward._readout_of_mixed
+    monkeypatch.setattr(fast_forward, "_readout_of_mixed", lambda *given: mixed.append(1) or readout(*given))
+    hooks = [] if name is None else [(name, reads_and_doubles)]
+    with mounted(model, hooks):
+        quick = query_forward(model, TokenRows(TOKENS, 1))
+        torch.testing.assert_close(quick, full_forward(model, TOKENS), rtol=1e-10, atol=1e-10)
+    assert bool(mixed) == (name is None or not name.endswith(between))
+    if residual:
+        with mounted(model, [*hooks, *no_residual_hooks(0)]):
+            torch.testing.assert_close(query_forward(model, TokenRows(TOKENS, 1)), full_forward(model, TOKENS))
+    again = copy.deepcopy(model)
+    assert has_no_hooks_but_cuts(again.hook_dict["blocks.0.hook_resid_mid"])
+
+
 @batches
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("n_heads", [1, 2, 4])
-def test_the_forwards_agree_on_any_batch(tokens, n_heads):
-    model = a_model(n_heads)
+def test_the_forwards_agree_on_any_batch(tokens, n_heads, residual):
+    model = a_model(n_heads, residual=residual)
     slow, quick = full_forward(model, tokens), query_forward(model, TokenRows(tokens, n_heads))
     torch.testing.assert_close(quick, slow, rtol=1e-10, atol=1e-10)
     for found, expected in zip(gradients(model, quick), gradients(model, slow), strict=True):
