@@ -232,7 +232,7 @@ def _readout_of_mixed(
     else:
         offset = at_query + attention.b_O
         middle = _MixRows.apply(of_rows, pattern, offset, rows)
-    hidden = _MixRows.apply(of_rows @ mlp.W_in, pattern, offset @ mlp.W_in + mlp.b_in, rows)
+    hidden = _MixRows.apply(of_rows @ mlp.W_in, pattern, offset @ mlp.W_in + cast(Tensor, mlp.b_in), rows)
     return _logits(model, middle, hidden)
 
 
