@@ -22,7 +22,20 @@ from bayesticket.figures.measures import (
 from bayesticket.figures.page import Cell, Notes, Section, Table, write_page
 from bayesticket.figures.pictures import side_by_side, write_picture
 from bayesticket.figures.runs import plot_run, plot_runs
-from bayesticket.figures.style import ACCURACY, GREY, INK, KL, MASS, PALETTE, TEMPLATE, Look, Panel, look, shades
+from bayesticket.figures.style import (
+    ACCURACY,
+    GREY,
+    INK,
+    KL,
+    MASS,
+    PALETTE,
+    SHADES,
+    TEMPLATE,
+    Look,
+    Panel,
+    look,
+    shades,
+)
 
 __all__ = [
     "ACCURACY",
@@ -32,6 +45,7 @@ __all__ = [
     "KL",
     "MASS",
     "PALETTE",
+    "SHADES",
     "TEMPLATE",
     "Cell",
     "Family",

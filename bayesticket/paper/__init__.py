@@ -1,6 +1,6 @@
 """The paper's figures: what each runs, draws and claims, and what was found. To add one, list its module here.
 
-Each exists for both models: `fig1` is of the paper's minimal one, `fig1-standard` of a standard layer.
+Most exist for both models: `fig1` is of the paper's minimal one, `fig1-standard` of a standard layer.
 """
 
 import importlib
@@ -8,9 +8,10 @@ import importlib
 from bayesticket.errors import refuse_name
 from bayesticket.paper.figure import STANDARD_NAME, PaperFigure
 
-MODULES = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay")
-NAMES = tuple(name + model for name in MODULES for model in ("", STANDARD_NAME))
-"""The figures of the minimal model, each with that of the standard layer after it."""
+OF_BOTH_MODELS = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay")
+MODULES = (*OF_BOTH_MODELS, "equation9", "specification")
+NAMES = (*(name + model for name in OF_BOTH_MODELS for model in ("", STANDARD_NAME)), *MODULES[len(OF_BOTH_MODELS) :])
+"""The figures of the minimal model, each with that of the standard layer after it, then those that vary the model."""
 
 
 def find_figure(name: str) -> PaperFigure:

@@ -89,12 +89,14 @@ class PaperFigure:
     """Further remarks for readers."""
     residual: bool = False
     """Whether the model is a standard layer, with a residual path; else it is the paper's minimal one."""
+    seeds: int | None = None
+    """How many seeds are run and judged on, if not as many as the scale says and at least five."""
 
     def configs(self, scale: Scale) -> Configs:
         """Every arm with every seed."""
-        arms = self.arms(scale)
+        arms, n_seeds = self.arms(scale), scale.seeds if self.seeds is None else min(self.seeds, scale.seeds)
         return self._of_its_model(
-            {(name, seed): replace(config, seed=seed) for seed in range(scale.seeds) for name, config in arms.items()}
+            {(name, seed): replace(config, seed=seed) for seed in range(n_seeds) for name, config in arms.items()}
         )
 
     def further(self, scale: Scale, runs: Runs) -> Configs:
@@ -133,18 +135,18 @@ class PaperFigure:
                     "undecided",
                 )
             ]
-        claims = self.judge(runs)
-        return claims if len(runs.seeds) >= FEWEST else [_undecided(claim) for claim in claims]
+        claims, fewest = self.judge(runs), FEWEST if self.seeds is None else self.seeds
+        return claims if len(runs.seeds) >= fewest else [_undecided(claim, fewest) for claim in claims]
 
 
 STANDARD_NAME, STANDARD_TITLE = "-standard", "standard layer"
 """What the names and titles of figures with a standard layer end with."""
-TOO_FEW = f"Nothing is judged on fewer than {FEWEST} seeds."
 
 
-def _undecided(claim: Claim) -> Claim:
+def _undecided(claim: Claim, fewest: int) -> Claim:
     none: dict[str, Verdict] = dict.fromkeys(claim.readings, "undecided")
-    return replace(claim, rules=(*claim.rules, TOO_FEW), verdict="undecided", readings=none)
+    too_few = f"Nothing is judged on fewer than {fewest} seeds."
+    return replace(claim, rules=(*claim.rules, too_few), verdict="undecided", readings=none)
 
 
 def arm_names(runs: Runs) -> list[str]:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from stories import line, runs_of, story
 
 import bayesticket as bt
-from bayesticket.paper import MODULES, NAMES, fig2, find_figure
+from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, find_figure, specification
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.factorial import DECAY, FREE, HELD, OLD, name_of
 from bayesticket.paper.figure import Scale
@@ -29,7 +30,7 @@ def ids_of(name):
 
 @pytest.mark.parametrize("model", ["", "-standard"])
 def test_figures_share_their_runs(model):
-    ids = {name: ids_of(name + model) for name in MODULES}
+    ids = {name: ids_of(name + model) for name in OF_BOTH_MODELS}
     assert ids["fig1"] <= ids["fig5"] == ids["conditions"] < ids["fig3"]
     assert ids["fig4"] < ids["fig5"]
     for name in ("fig2", "controls", "decay"):
@@ -38,7 +39,7 @@ def test_figures_share_their_runs(model):
 
 def test_every_figure_exists_for_both_models_and_they_differ_in_nothing_else():
     assert [name for name in NAMES if not name.endswith("-standard")] == list(MODULES)
-    for name in MODULES:
+    for name in OF_BOTH_MODELS:
         minimal, standard = (find_figure(each).configs(Scale(seeds=1)) for each in (name, f"{name}-standard"))
         assert minimal.keys() == standard.keys()
         for key, config in minimal.items():
@@ -51,7 +52,7 @@ def test_every_figure_exists_for_both_models_and_they_differ_in_nothing_else():
 def test_what_is_run_is_at_the_papers_scale():
     scale = Scale()
     assert (scale.seeds, scale.epochs, scale.p) == (5, 10_000, 113)
-    for name in MODULES:
+    for name in OF_BOTH_MODELS:
         for (arm, seed), config in find_figure(name).configs(scale).items():
             task = config.task
             assert isinstance(task, bt.ModularAddition)
@@ -61,6 +62,45 @@ def test_what_is_run_is_at_the_papers_scale():
             assert config.epochs == 10_000
             assert isinstance(config.optimizer, bt.SGD if "SGD" in arm else bt.AdamW)
             assert config.optimizer.weight_decay == 1.0 or "SGD" in arm or arm.startswith(FREE)
+
+
+def test_the_specification_curve_has_every_setting_and_the_runs_of_other_figures_where_they_are_its_own():
+    assert len(set(specification.SETTINGS)) == 24
+    named = find_figure("specification").configs(Scale())
+    assert len(named) == 24 * 5 * 3
+    others = set().union(*(ids_of(name) for name in NAMES if name != "specification"))
+    for (name, seed), config in named.items():
+        arm, _, said = name.partition(": ")
+        (setting,) = (each for each in specification.SETTINGS if str(each) == said)
+        assert (config.seed, config.optimizer.lr, config.task.distractors) == (seed, setting.lr, said.split()[2])
+        assert config.model.has_residual == ("no residual path" not in said)
+        assert config.model.biases == ("no biases" not in said)
+        assert config.optimizer.weight_decay == (0.0 if arm == specification.FREE else 1.0)
+        alone = arm == specification.FREE and setting.is_random  # with one distractor, where Figure 2 has two
+        assert (spec_id(config) in others) == (setting.is_ours and not alone), name
+
+
+def test_the_variants_of_equation_9_lack_what_they_say_and_begin_alike():
+    task = bt.ModularAddition(p=70)
+    built = bt.build_model(task, seed=3)
+    tokens = task.split(seed=0).train.tokens[:9]
+    _, cache = built.run_with_cache(tokens)
+    for name, variant in equation9.VARIANTS.items():
+        model = variant(task, 3)
+        before = {each: parameter.clone() for each, parameter in model.named_parameters()}
+        trained = bt.train(task, bt.KLPrior(), model=model, epochs=12, progress=False).model
+        fixed = {each for each, parameter in trained.named_parameters() if bt.specs.same(parameter, before[each])}
+        all_of_them = name == "without all of these"
+        assert ("b_in" in str(fixed)) == (name == "without biases" or all_of_them)
+        assert ("W_O" in str(fixed)) == (name == "without W_O" or all_of_them)
+        assert ("W_U" in str(fixed)) == (name == "without unembedding" or all_of_them)
+        if "W_U" in str(fixed):
+            assert bt.specs.same(trained.W_U.detach(), torch.eye(70))
+            used = (trained.W_E, trained.W_pos, trained.blocks[0].attn.W_O)
+            assert not any(weights[..., 64:].any() for weights in used), "the stream is no wider than it was"
+        _, own = model.run_with_cache(tokens)
+        torch.testing.assert_close(own["pattern", 0], cache["pattern", 0])
+        torch.testing.assert_close(own["z", 0], cache["z", 0])
 
 
 def test_the_strengths_are_nine_over_three_decades_in_both_layouts():

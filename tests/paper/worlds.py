@@ -3,9 +3,9 @@
 import functools
 
 import numpy as np
-from stories import arms_of, line, runs_of, story
+from stories import EPOCHS, arms_of, line, runs_of, story
 
-from bayesticket.paper import controls, decay, fig3, fig5, tickets
+from bayesticket.paper import controls, decay, equation9, fig3, fig5, specification, tickets
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
 from bayesticket.paper.figure import Scale
@@ -231,9 +231,80 @@ def by_decay():
     return [world(life) for life in lives]
 
 
+def variants(built=(None, 1200), **others):
+    """Results of Equation 9 by when runs grok without a prior and with the oracle: as built, and in some variants."""
+    named = {name.replace(" ", "_"): name for name in equation9.VARIANTS}
+    epochs = {equation9.AS_BUILT: built, **dict.fromkeys(named.values(), built)}
+    epochs |= {named[name]: given for name, given in others.items()}
+    return arms_of({
+        equation9.name_of(variant, prior, layout): epoch
+        for layout in LAYOUTS
+        for variant, pair in epochs.items()
+        for prior, epoch in zip((equation9.NONE, equation9.ORACLE), pair, strict=True)
+    })  # fmt: skip
+
+
+def by_equation9():
+    everywhere = {name.replace(" ", "_"): (2000, 6000) for name in equation9.VARIANTS}
+    return [
+        variants(),
+        variants((2000, 6000)),
+        variants(without_biases=(2000, 6000)),
+        variants((6000, 1200), **everywhere),
+        variants((None, None)),
+    ]
+
+
+def in_settings(life):
+    """Results of the specification curve by what the arms of a setting do with a seed."""
+    kept = ["train_accuracy", "test_accuracy", "unseen_accuracy", "kl_to_oracle"]
+    made = {(setting, seed): life(setting, seed) for setting in specification.SETTINGS for seed in range(3)}
+    return runs_of({
+        specification.name_of(arm, setting): [made[setting, seed][arm][kept] for seed in range(3)]
+        for setting in specification.SETTINGS
+        for arm in specification.ARMS
+    })  # fmt: skip
+
+
+def by_specification():
+    none, free, transfer = specification.NONE, specification.FREE, specification.TRANSFER
+    condensing = {early: lambda e, early=early: np.where(e >= (2000 if early else 6000), 0.05, 1.0) for early in (1, 0)}
+
+    def strengths(time, seed):
+        return {
+            specification.prior(s): story(grokked=20 * round(time(s) * (1 + 0.01 * seed) / 20))
+            for s in specification.STRENGTHS
+        }
+
+    def claimed(setting, seed):
+        rises = reaches(0.7).assign(kl_to_oracle=condensing[1](EPOCHS))
+        others = {none: rises, free: reaches(0.4), transfer: story(grokked=4000)}
+        return strengths(lambda s: 1000 + 60 / s, seed) | others
+
+    def root(setting, seed):
+        late = reaches(0.7).assign(kl_to_oracle=condensing[0](EPOCHS))
+        return strengths(lambda s: 4000 * s**-0.25, seed) | {none: late, free: story(), transfer: story(grokked=1000)}
+
+    def against(setting, seed):
+        return strengths(lambda s: 2000 + 6000 * s, seed) | {
+            none: story(grokked=1000),
+            free: story(),
+            transfer: story(),
+        }
+
+    def nothing(setting, seed):
+        return dict.fromkeys(specification.ARMS, story(memorised=None))
+
+    def by_path(first, second):
+        return lambda setting, seed: (first if setting.path == "residual path" else second)(setting, seed)
+
+    lives = (claimed, root, against, nothing, by_path(claimed, root), by_path(claimed, against))
+    return [in_settings(life) for life in lives]
+
+
 WORLDS = {
     "fig1": by_fig1, "fig2": by_fig2, "fig3": by_fig3, "controls": by_controls, "fig4": by_fig4, "fig5": by_fig5,
-    "conditions": by_conditions, "decay": by_decay,
+    "conditions": by_conditions, "decay": by_decay, "equation9": by_equation9, "specification": by_specification,
 }  # fmt: skip
 
 
