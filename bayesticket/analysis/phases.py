@@ -134,8 +134,8 @@ def find_phases_by_norm(
     epoch at which its condition holds:
 
     - memorised: `train_accuracy ≥ memorising`;
-    - plateau: the run has memorised, and at the same record `L ≤ small · L(first record)`, the loss is near zero, and
-      `n ≤ 0.99 · max(n)` over all records so far, the norm contracts;
+    - plateau: the run has memorised, and at the same record `L ≤ small · L₀`, the loss is near zero (`L₀` is the first
+      recorded loss, as it is), and `n ≤ 0.99 · max(n)` over all records so far, the norm contracts;
     - resurgence: the plateau has begun, and at the same record `n ≤ shrink · max(n)` over all records so far, the norm
       has come down, `L ≥ rise · min(L)` over the records since the plateau began, the loss has risen again, and
       `D ≤ fall · D(memorised)`, attention has moved to the oracle;
@@ -157,7 +157,7 @@ def find_phases_by_norm(
     recorded = _Recorded(curves, memorising, grokking, window, curve)
     losses, n, d = recorded.smoothed(loss), recorded.smoothed(norm), recorded.smoothed(divergence)
     peak = np.fmax.accumulate(n)
-    plateau = recorded.first((losses <= small * losses[:1]) & (n <= CONTRACTING * peak))
+    plateau = recorded.first((losses <= small * recorded.begins_at(loss)) & (n <= CONTRACTING * peak))
     risen = (losses > 0) & (losses >= rise * recorded.least_since(plateau, losses))
     return recorded.phases(plateau, recorded.first((n <= shrink * peak) & risen & recorded.fallen(d, fall)))
 
@@ -199,6 +199,10 @@ class _Recorded:
     def smoothed(self, name: str) -> Float[np.ndarray, " records"]:
         """The running median of a curve."""
         return smoothed(self._curve(name).to_frame(name), [name], self.window)[name].to_numpy()
+
+    def begins_at(self, name: str) -> Float[np.ndarray, " first"]:
+        """The first record of a curve, as it is; empty where nothing was recorded."""
+        return self._curve(name).to_numpy(dtype=float)[:1]
 
     def first(self, holds: Bool[np.ndarray, " records"]) -> int | None:
         """The first epoch between memorising and grokking at which a condition holds."""

@@ -1,16 +1,17 @@
 """What the prior does to attention: how its divergence decays and how soon, and what becomes of the plateau."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from bayesticket.analysis import Times, find_phases, find_phases_by_norm
+from bayesticket.analysis import Phases, Times, find_phases, find_phases_by_norm
 from bayesticket.paper.arms import STRENGTH
-from bayesticket.paper.figure import SHARES, Claim, Curves, curves_of, verdict_of
-from bayesticket.paper.readings import THRESHOLD, UNSEEN
-from bayesticket.paper.strengths import LAWS, LINEAR, STRENGTHS, laws_of, strength_arm, verdict_on_law
+from bayesticket.paper.figure import SHARES, Claim, Curves, Verdict, curves_of, verdict_of
+from bayesticket.paper.readings import OTHERS, THRESHOLD, UNSEEN, Grokking
+from bayesticket.paper.strengths import LAWS, LINEAR, STRENGTHS, laws_of, strength_arm, verdicts_on_laws
 from bayesticket.paper.words import across, sentences, so_many
 from bayesticket.runs import first_epoch
 from bayesticket.sweeps import Runs
@@ -19,8 +20,11 @@ ALIGNED = 0.1
 """Attention is aligned when its divergence from the oracle is this share of its first value."""
 FALLS_TO = 1e-3
 """The decay of the divergence is fitted until it is this share of its first value, or, first, until the run groks."""
+TENFOLD = 0.1
 SHORTEST = 5
 """A decay is fitted to so many records at least."""
+WEAK = 0.1
+"""The strength of another reading, at which the decay has more records."""
 SOON = 2.0
 """Grokking follows memorising at once if its epoch is at most this many times that of memorising."""
 
@@ -30,64 +34,102 @@ def align_claims(runs: Runs, layout: str) -> list[Claim]:
     name = strength_arm(layout, STRENGTH)
     tables = list(curves_of(runs, name).values())
     return [
-        _decays(layout, name, tables),
+        _decays(runs, layout),
         _scales(runs, layout),
         _no_plateau(layout, name, tables),
         _ratio_grows(layout, name, tables),
     ]
 
 
-def decay_slopes(curves: Curves) -> tuple[float, float, float] | None:
-    """How the logarithm of the divergence falls: R² against the epoch, R² against its logarithm, and that slope.
+@dataclass(frozen=True)
+class Decay:
+    """How well an exponential and an inverse of time, each with a floor, fit the logarithm of a divergence: by R²."""
 
-    None where fewer than `SHORTEST` records lie between the first one and the end of the decay.
+    exponential: float
+    inverse: float
+
+
+def decay_of(curves: Curves, falls_to: float = FALLS_TO) -> Decay | None:
+    """How the divergence decays: as `D₀ e^(−kt) + D∞` or as `D₀/(1 + ct) + D∞`, fitted to its logarithm.
+
+    It is followed until it is a share of its first value, or until the run groks. None where it falls less than
+    tenfold, or has fewer than `SHORTEST` records.
     """
     kl = curves["kl_to_oracle"].dropna()
-    ends = [epoch for epoch in (first_epoch(kl <= FALLS_TO * kl.iloc[0]), UNSEEN.epoch(curves)) if epoch is not None]
+    ends = [epoch for epoch in (first_epoch(kl <= falls_to * kl.iloc[0]), UNSEEN.epoch(curves)) if epoch is not None]
     kl = kl.loc[: min(ends, default=kl.index[-1])]
-    kl = kl[(kl > 0) & (kl.index > 0)]
-    if len(kl) < SHORTEST or kl.nunique() == 1:
+    kl = kl[kl > 0]
+    if len(kl) < SHORTEST or kl.min() > TENFOLD * kl.iloc[0]:
         return None
     epochs, logs = kl.index.to_numpy(dtype=float), np.log(kl.to_numpy())
-    (exponential, _), (power, slope) = _fit(epochs, logs), _fit(np.log(epochs), logs)
-    return exponential, power, slope
+    return Decay(*(_fit(shape, epochs - epochs[0], logs) for shape in (_exponential, _inverse)))
 
 
-def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """R² and slope of a line by least squares."""
-    slope, offset = np.polyfit(x, y, 1)
-    return 1 - float(np.square(y - slope * x - offset).sum() / np.square(y - y.mean()).sum()), float(slope)
+def _exponential(t: np.ndarray, rate: float) -> np.ndarray:
+    return np.exp(-np.minimum(rate * t, 700))
 
 
-def _decays(layout: str, name: str, tables: Sequence[Curves]) -> Claim:
-    fits = [fit for curves in tables if (fit := decay_slopes(curves)) is not None]
-    exponential = [by_epoch > by_log for by_epoch, by_log, _ in fits]
-    as_inverse = [by_log >= by_epoch and -1.5 <= slope <= -0.5 for by_epoch, by_log, slope in fits]
+def _inverse(t: np.ndarray, rate: float) -> np.ndarray:
+    return 1 / (1 + rate * t)
+
+
+def _fit(shape: Callable[[np.ndarray, float], np.ndarray], t: np.ndarray, logs: np.ndarray) -> float:
+    """R² of the best `log(D₀ shape(t) + D∞)`, from several first guesses of the rate."""
+    from scipy.optimize import least_squares
+
+    def missed(parameters: np.ndarray) -> np.ndarray:
+        first, rate, floor = np.exp(np.clip(parameters, -60, 60))
+        return np.log(first * shape(t, rate) + floor + 1e-300) - logs
+
+    guesses = [
+        [logs[0], np.log(turns / t[-1]), floor] for turns in (1, 10, 100, 1000) for floor in (logs.min() - 1, -30.0)
+    ]
+    least = min(float(np.square(least_squares(missed, guess).fun).sum()) for guess in guesses)
+    return 1 - least / float(np.square(logs - logs.mean()).sum())
+
+
+def _decays(runs: Runs, layout: str) -> Claim:
+    def decays(strength: float, falls_to: float = FALLS_TO) -> list[Decay]:
+        tables = curves_of(runs, strength_arm(layout, strength)).values()
+        return [found for curves in tables if (found := decay_of(curves, falls_to)) is not None]
+
+    def exponentially(found: Sequence[Decay]) -> Verdict:
+        return verdict_of([each.exponential > each.inverse for each in found])
+
+    found, weak = decays(STRENGTH), decays(WEAK)
     return Claim(
         f"Under the prior the divergence decays exponentially ({layout}).",
         (
             f"With strength {STRENGTH:g}, from the first record until the divergence is {FALLS_TO:g} times its first "
-            "value, or until the run groks, its logarithm is closer to a line in the epoch than to one in the epoch's "
-            f"logarithm, by R². Counted are the runs with {SHORTEST} such records.",
+            "value, or until the run groks, D₀e^(−kt) + D∞ fits its logarithm better than D₀/(1 + ct) + D∞, by R². "
+            f"Counted are the runs in which it falls at least tenfold, over {SHORTEST} records or more.",
             SHARES,
         ),
         sentences(
-            f"the decay could be fitted in {so_many(len(fits), len(tables))}",
-            f"R² is {across([fit[0] for fit in fits], '.2f')} for an exponential and "
-            f"{across([fit[1] for fit in fits], '.2f')} for a power, whose exponent is "
-            f"{across([fit[2] for fit in fits], '.2f')}"
-            if fits
+            f"the decay could be fitted in {so_many(len(found), len(runs.seeds))}",
+            f"R² is {across([each.exponential for each in found], '.3f')} for the exponential and "
+            f"{across([each.inverse for each in found], '.3f')} for the inverse"
+            if found
+            else "",
+            f"with strength {WEAK:g} it could be fitted in {so_many(len(weak), len(runs.seeds))}, with an R² of "
+            f"{across([each.exponential for each in weak], '.3f')} and {across([each.inverse for each in weak], '.3f')}"
+            if weak
             else "",
         ),
-        verdict_of(exponential),
-        arms=(name,),
-        readings={"it decays as 1/t (a power is closer, its exponent between −1.5 and −0.5)": verdict_of(as_inverse)},
+        exponentially(found),
+        arms=(strength_arm(layout, STRENGTH), strength_arm(layout, WEAK)),
+        readings={
+            "as 1/t: the inverse fits better": verdict_of([each.inverse >= each.exponential for each in found]),
+            f"with strength {WEAK:g}": exponentially(weak),
+            "until a tenth of its first value": exponentially(decays(STRENGTH, TENFOLD)),
+        },
     )
 
 
 def _scales(runs: Runs, layout: str) -> Claim:
     times = {strength: _alignment_times(runs, strength_arm(layout, strength)) for strength in (0.0, *STRENGTHS)}
     laws = laws_of(times)
+    verdict, *others = verdicts_on_laws(laws).items()
     medians = "; ".join(
         f"{strength:g}: {across([epoch for epoch, did in zip(each.epochs, each.reached, strict=True) if did])}"
         for strength, each in times.items()
@@ -103,9 +145,9 @@ def _scales(runs: Runs, layout: str) -> Claim:
             LINEAR,
         ),
         sentences(f"epochs of alignment by strength: {medians}" if medians else "no run aligned", *fitted),
-        verdict_on_law(laws["added rates"]),
+        verdict[1],
         arms=tuple(strength_arm(layout, strength) for strength in times),
-        readings={LAWS[law]: verdict_on_law(fit) for law, fit in list(laws.items())[1:]},
+        readings=dict(others),
     )
 
 
@@ -131,39 +173,53 @@ def alignment_time(curves: Curves) -> float | None:
 
 
 def _no_plateau(layout: str, name: str, tables: Sequence[Curves]) -> Claim:
-    grokked = [curves for curves in tables if UNSEEN.epoch(curves) is not None]
-    frames = [pd.DataFrame(curves) for curves in grokked]
-    by_norm, by_gradient = (
-        [find(frame, curve=UNSEEN.curve).plateau is None for frame in frames]
-        for find in (find_phases_by_norm, find_phases)
-    )
-    waits = [_wait(curves) for curves in grokked]
+    def judged(reading: Grokking) -> tuple[list[bool], list[bool], list[float]]:
+        """Of each run that groks: whether neither its norm nor a wait shows a plateau, the former alone, the wait."""
+        grokked = [curves for curves in tables if reading.epoch(curves) is not None]
+        by_norm = [_has_no_plateau(curves, find_phases_by_norm, reading) for curves in grokked]
+        waits = [_wait(curves, reading) for curves in grokked]
+        return [norm and wait <= SOON for norm, wait in zip(by_norm, waits, strict=True)], by_norm, waits
+
+    holds, by_norm, waits = judged(UNSEEN)
     known = [wait for wait in waits if math.isfinite(wait)]
+    grokked = [curves for curves in tables if UNSEEN.epoch(curves) is not None]
     return Claim(
         f"Under the prior there is no plateau ({layout}).",
         (
             f"With strength {STRENGTH:g} the rule of bayesticket.analysis.find_phases_by_norm finds no plateau "
-            "between memorising and grokking by unseen accuracy. Counted are the runs that grok.",
+            f"between memorising and grokking by unseen accuracy, and the epoch of grokking is at most {SOON:g} times "
+            "that of memorising. Counted are the runs that grok.",
             SHARES,
         ),
         sentences(
             f"{so_many(len(grokked), len(tables))} grokked",
-            f"{so_many(sum(by_norm), len(by_norm), which='that grokked')} had no plateau" if grokked else "",
+            f"{so_many(sum(by_norm), len(by_norm), which='that grokked')} had no plateau by the norm"
+            if grokked
+            else "",
             f"the epoch of grokking was {across(known, '.1f')} times that of memorising" if known else "",
         ),
-        verdict_of(by_norm),
+        verdict_of(holds),
         arms=(name,),
         readings={
-            "by the gradient in the attention (find_phases)": verdict_of(by_gradient),
-            f"grokking within {SOON:g} times the epoch of memorising": verdict_of([wait <= SOON for wait in waits]),
+            "by the norm alone": verdict_of(by_norm),
+            "by the wait alone": verdict_of([wait <= SOON for wait in waits]),
+            "by the gradient in the attention (find_phases)": verdict_of(
+                [_has_no_plateau(curves, find_phases, UNSEEN) for curves in grokked]
+            ),
+            **{f"by {other}": verdict_of(judged(other)[0]) for other in OTHERS},
         },
     )
 
 
-def _wait(curves: Curves) -> float:
-    """The epoch of grokking, as a multiple of that of memorising."""
-    memorised, grokked = first_epoch(curves["train_accuracy"] >= THRESHOLD), UNSEEN.epoch(curves)
-    return grokked / memorised if memorised and grokked is not None else math.inf
+def _has_no_plateau(curves: Curves, find: Callable[..., Phases], reading: Grokking) -> bool:
+    found = find(pd.DataFrame(curves), curve=reading.curve, grokking=reading.threshold)
+    return found.plateau is None
+
+
+def _wait(curves: Curves, reading: Grokking) -> float:
+    """The epoch of grokking, as a multiple of that of memorising; at most 1 where a run groks first."""
+    memorised, grokked = first_epoch(curves["train_accuracy"] >= THRESHOLD), reading.epoch(curves)
+    return grokked / memorised if memorised and grokked is not None else 1.0 if grokked is not None else math.inf
 
 
 def _ratio_grows(layout: str, name: str, tables: Sequence[Curves]) -> Claim:

@@ -19,8 +19,10 @@ from bayesticket.sweeps import Runs
 ROOM = 0.1
 """The norm condition's ends are those of the other runs that grok, with this share of room on both sides."""
 ROUNDING = 1e-4
-K = 2
-"""The number of informative positions."""
+K, T = 2, 5
+"""The numbers of informative positions, and of all."""
+UNIFORM = math.log(T / K)
+"""The divergence of uniform attention from the oracle."""
 STRUCTURE, MARGIN = "structural_condition[tau=derived][{}]", "separability_margin[of=readings][{}]"
 PAIRS = "test_pairwise_condition[{}]"
 
@@ -51,6 +53,7 @@ class Grokked:
     curves: Curves
     epoch: int
     """When it does."""
+    arm: str
 
     @property
     def norm(self) -> float:
@@ -64,8 +67,8 @@ class Grokked:
 
 def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     """What must hold in every run that groks, over all arms."""
-    tables = [curves for name in arm_names(runs) for curves in curves_of(runs, name).values()]
-    grokked = [Grokked(curves, epoch) for curves in tables if (epoch := reading.epoch(curves)) is not None]
+    tables = [(name, curves) for name in arm_names(runs) for curves in curves_of(runs, name).values()]
+    grokked = [Grokked(curves, e, name) for name, curves in tables if (e := reading.epoch(curves)) is not None]
     judged = (_both_then, _pairs, _corollary, _margin)
     said = f"{so_many(len(grokked), len(tables))} grokked by {reading.accuracy}"
     return [replace(part(grokked, said), arms=tuple(arm_names(runs))) for part in judged]
@@ -82,47 +85,66 @@ def norm_holds(run: Grokked, others: Sequence[Grokked], epoch: int, room: float 
     return (1 - room) * min(norms) <= float(run.curves["mlp_norm"].loc[epoch]) <= (1 + room) * max(norms)
 
 
+def moments(run: Grokked) -> tuple[int, int] | None:
+    """The first records from memorising and from grokking on at which τ is defined; None unless both are there.
+
+    It is undefined where a training example is answered wrongly, which says nothing about attention.
+    """
+    defined = run.curves[STRUCTURE.format("threshold")].dropna().index.to_numpy()
+    memorised = first_epoch(run.curves["train_accuracy"] >= THRESHOLD)
+    at, before = (defined[defined >= epoch] for epoch in (run.epoch, run.epoch if memorised is None else memorised))
+    return (int(before[0]), int(at[0])) if len(at) and before[0] < run.epoch else None
+
+
 def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
-    def judged(structure: Callable[[Grokked, int], bool], room: float = ROOM) -> tuple[list[bool], list[bool]]:
+    known = [(run, when) for run in grokked if (when := moments(run)) is not None]
+
+    def judged(
+        structure: Callable[[Grokked, int], bool], room: float = ROOM, *, of_arm: bool = False
+    ) -> tuple[list[bool], list[bool]]:
         """Whether both hold at grokking, and whether one of them did not at memorising."""
         at, before = [], []
-        for run in grokked:
-            both = [structure(run, e) and norm_holds(run, grokked, e, room) for e in (run.epoch, _memorised(run))]
-            at.append(both[0])
-            before.append(not both[1])
+        for run, when in known:
+            others = [other for other in grokked if other.arm == run.arm] if of_arm else grokked
+            missing, both = (structure(run, e) and norm_holds(run, others, e, room) for e in when)
+            at.append(both)
+            before.append(not missing)
         return at, before
 
-    def verdict(structure: Callable[[Grokked, int], bool], room: float = ROOM) -> Verdict:
-        return verdict_of([now and missing for now, missing in zip(*judged(structure, room), strict=True)])
+    def verdict(structure: Callable[[Grokked, int], bool], room: float = ROOM, *, of_arm: bool = False) -> Verdict:
+        pairs = zip(*judged(structure, room, of_arm=of_arm), strict=True)
+        return verdict_of([now and missing for now, missing in pairs])
 
     at, before = judged(structure_holds)
-    b_at = [structure_holds(run, run.epoch) for run in grokked]
-    n_at = [norm_holds(run, grokked, run.epoch) for run in grokked]
-    shares = [float(run.curves[STRUCTURE.format("share")].loc[run.epoch]) for run in grokked]
-    shares = [share for share in shares if math.isfinite(share)]
+    b_at = [structure_holds(run, epoch) for run, (_, epoch) in known]
+    n_at = [norm_holds(run, grokked, epoch) for run, (_, epoch) in known]
+    shares = [float(run.curves[STRUCTURE.format("share")].loc[epoch]) for run, (_, epoch) in known]
     return Claim(
         "At grokking the structural and the norm condition hold, and before, at memorising, one of them did not.",
         (
             "B(τ): every training example has attention of at least τ on each informative position, with τ derived "
             "from the margins of the training examples (Cor. 4.5). N: the norm of the MLP is between the least and the "
-            f"largest norm at which the other runs grok, with {ROOM:.0%} of room on both sides. Counted are the runs "
-            "that grok.",
+            f"largest norm at which the other runs grok, with {ROOM:.0%} of room on both sides. Each is looked at in "
+            "the first record at which τ is defined, that is, at which all training examples are answered rightly: "
+            "from memorising on, before grokking; and from grokking on. Counted are the runs that grok and have both.",
             SHARES,
         ),
         sentences(
             said,
+            f"both records are there in {so_many(len(known), len(grokked), which='that grokked')}" if grokked else "",
             f"both conditions hold at grokking in {so_many(sum(at), len(at))}" if at else "",
             f"B(τ) holds in {so_many(sum(b_at), len(b_at))}, and N in {so_many(sum(n_at), len(n_at))}" if at else "",
             f"one of them was missing at memorising in {so_many(sum(before), len(before))}" if at else "",
-            f"the share of training examples that satisfy B(τ) at grokking is {across(shares, '.1%')}"
-            if shares
-            else "",
+            f"the share of training examples that satisfy B(τ) at grokking is {across(shares, '.1%')}" if at else "",
         ),
         verdict(structure_holds),
         readings={
             "half of τ, which Eq. 27 implies for one of two inputs": verdict(_half_holds),
             "τ with the centroid of the distractors": verdict(lambda r, e: structure_holds(r, e, "share/distractors")),
-            "the norm within the other runs' range, without room": verdict(structure_holds, 0.0),
+            "N by the runs of the same arm": verdict(structure_holds, of_arm=True),
+            "N without room, which the runs with the least and the largest norm cannot satisfy": verdict(
+                structure_holds, 0.0
+            ),
         },
     )
 
@@ -130,11 +152,6 @@ def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
 def _half_holds(run: Grokked, epoch: int) -> bool:
     least, tau = (run.curves[name].loc[epoch] for name in ("informative_mass_least", STRUCTURE.format("threshold")))
     return bool(least >= tau / 2)
-
-
-def _memorised(run: Grokked) -> int:
-    epoch = first_epoch(run.curves["train_accuracy"] >= THRESHOLD)
-    return int(run.curves["train_accuracy"].index[0]) if epoch is None else min(epoch, run.epoch)
 
 
 def _pairs(grokked: Sequence[Grokked], said: str) -> Claim:
@@ -165,38 +182,53 @@ def _pairs(grokked: Sequence[Grokked], said: str) -> Claim:
     )
 
 
+def bounds_of(run: Grokked, half: str = "", of: str = "threshold") -> pd.Series:
+    """Cor. 4.5's bound on the divergence, log(1/(kτ)), from grokking on, where τ is defined."""
+    return pd.Series(-np.log(K * run.since(f"{half}{STRUCTURE.format(of)}")))
+
+
+def worst_divergence(run: Grokked) -> pd.Series:
+    """What the divergence of the worst training example is at least, by its least attention on an operand.
+
+    With attention a on one of two operands, the other has at most 1 − a.
+    """
+    least = run.since("informative_mass_least").clip(1e-30, 1 / K)
+    return pd.Series(-np.log(K) - (np.log(least) + np.log1p(-least)) / K)
+
+
 def _corollary(grokked: Sequence[Grokked], said: str) -> Claim:
-    def slack(run: Grokked, half: str, of: str = "threshold") -> pd.Series:
-        """Cor. 4.5's bound on the divergence less the divergence, where τ is defined."""
-        tau = run.since(f"{half}{STRUCTURE.format(of)}")
-        kl = run.curves[f"{half}kl_to_oracle"].loc[tau.index]
-        return pd.Series(-np.log(K * tau.to_numpy()) - kl.to_numpy(), index=tau.index)
-
     def judged(half: str, of: str = "threshold") -> list[bool]:
-        found = [slack(run, half, of) for run in grokked]
-        return [bool((each >= -ROUNDING).all()) for each in found if len(each)]
+        found = [(run.curves[f"{half}kl_to_oracle"], bounds_of(run, half, of)) for run in grokked]
+        return [bool((kl.loc[bound.index] <= bound + ROUNDING).all()) for kl, bound in found if len(bound)]
 
+    known = [run for run in grokked if len(bounds_of(run))]
     holds = judged("")
-    known = [tau for run in grokked if len(tau := run.since(STRUCTURE.format("threshold")))]
-    bounds = [float(-np.log(K * tau.iloc[0])) for tau in known]
+    bounds = [float(bounds_of(run).iloc[0]) for run in known]
     reached = [float(run.curves["kl_to_oracle"].loc[run.epoch]) for run in grokked]
+    worst = [
+        bool((worst_divergence(run).loc[bounds_of(run).index] <= bounds_of(run) + ROUNDING).all()) for run in known
+    ]
     return Claim(
         "In every run that groks the divergence is below log(1/(kτ)) (Cor. 4.5).",
         (
-            "At every record from grokking on at which the training examples determine τ, their divergence is at most "
-            "that. Counted are the runs that grok and have such a record.",
+            "At every record from grokking on at which the training examples determine τ, their mean divergence is at "
+            "most that. Counted are the runs that grok and have such a record.",
             SHARES,
         ),
         sentences(
             said,
             f"it holds in {so_many(sum(holds), len(holds), which='with a τ')}" if holds else "",
             f"at grokking the divergence is {across(reached, '.2g')}, and the first bound from there on "
-            f"{across(bounds, '.2g')}"
+            f"{across(bounds, '.2g')}, where uniform attention has {UNIFORM:.2f}"
             if bounds
             else "",
         ),
         verdict_of(holds),
         readings={
+            "of the worst training example, as far as its least attention on an operand tells": verdict_of(worst),
+            "and the bound says something: uniform attention would break it": verdict_of(
+                [good and bound < UNIFORM for good, bound in zip(holds, bounds, strict=True)]
+            ),
             "on test examples, where all of them are answered rightly": verdict_of(judged("test_")),
             "τ with the centroid of the distractors": verdict_of(judged("", "threshold/distractors")),
         },
@@ -214,7 +246,7 @@ def _margin(grokked: Sequence[Grokked], said: str) -> Claim:
         "The feature margin stays positive.",
         (
             "The least distance of an informative token's value from the centroid of the distractors' values is above "
-            "0 at every record. Counted are the runs that grok.",
+            "0 at every record; a distance of 0 would be a coincidence. Counted are the runs that grok.",
             SHARES,
         ),
         sentences(

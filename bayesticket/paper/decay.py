@@ -14,18 +14,28 @@ from bayesticket.figures import ACCURACY, PALETTE, Panel, add_band, finish_arms,
 from bayesticket.measures import AttentionEntropy, Contraction, ScoreVariance
 from bayesticket.optim import Lion, Muon
 from bayesticket.paper.arms import arm, baseline
-from bayesticket.paper.figure import SHARES, Claim, Curves, PaperFigure, Scale, arm_names, curves_of, verdict_of
+from bayesticket.paper.figure import (
+    SHARES,
+    Claim,
+    Curves,
+    PaperFigure,
+    Scale,
+    Verdict,
+    arm_names,
+    curves_of,
+    verdict_of,
+)
 from bayesticket.paper.phases import Story, plateau_change
-from bayesticket.paper.readings import UNSEEN
+from bayesticket.paper.readings import OTHERS, THRESHOLD, UNSEEN, Grokking
 from bayesticket.paper.strengths import LINEAR, verdict_on_law
 from bayesticket.paper.times import DOTS, plot_times, times_of
 from bayesticket.paper.words import across, sentences, so_many
-from bayesticket.runs import TrainConfig
+from bayesticket.runs import TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 from bayesticket.theory import plateau_wait_least, plateau_wait_paper
 
 DECAYS = (0.3, 0.5, 1.0, 2.0, 3.0)
-OTHERS = {"Muon": Muon(lr=0.01, weight_decay=0.1), "Lion": Lion(lr=1e-4, weight_decay=10.0)}
+OPTIMIZERS = {"Muon": Muon(lr=0.01, weight_decay=0.1), "Lion": Lion(lr=1e-4, weight_decay=10.0)}
 """Other optimisers, with the same lr · weight decay as AdamW at weight decay 1."""
 NEAR = 0.25
 """A rate is near another if it differs by no more than this share of it."""
@@ -59,7 +69,7 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
     }
     half = {"epochs": max(scale.epochs // 2, 1), "measures": RECORDED}
     return found | {
-        name: arm(scale, distractors="constant", optimizer=optimizer, **half) for name, optimizer in OTHERS.items()
+        name: arm(scale, distractors="constant", optimizer=optimizer, **half) for name, optimizer in OPTIMIZERS.items()
     }
 
 
@@ -92,7 +102,14 @@ class Slope:
     promised: float
     """lr · weight decay."""
     straight: float
-    """R² of the line."""
+    """R² of that line."""
+    linear: float
+    """R² of a line in the norm itself."""
+
+    @property
+    def geometric(self) -> bool:
+        """Whether the norm falls geometrically: a line fits its logarithm, and fits it better than the norm."""
+        return self.straight >= STRAIGHT and self.straight > self.linear
 
 
 def slope_of(curves: Curves) -> Slope | None:
@@ -103,36 +120,54 @@ def slope_of(curves: Curves) -> Slope | None:
     norms = story.between("mlp_norm", story.by_norm.plateau, story.by_norm.resurgence or story.end)
     if len(norms) < SHORTEST or norms.nunique() == 1:
         return None
-    epochs, logs = norms.index.to_numpy(dtype=float), np.log(norms.to_numpy())
-    slope, offset = np.polyfit(epochs, logs, 1)
-    missed = np.square(logs - slope * epochs - offset).sum() / np.square(logs - logs.mean()).sum()
-    return Slope(-float(slope), float(curves["contraction[rate]"].iloc[-1]), 1 - float(missed))
+    epochs, values = norms.index.to_numpy(dtype=float), norms.to_numpy()
+    slope, straight = _line(epochs, np.log(values))
+    return Slope(-slope, float(curves["contraction[rate]"].iloc[-1]), straight, _line(epochs, values)[1])
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Slope and R² of a line by least squares."""
+    slope, offset = np.polyfit(x, y, 1)
+    missed = np.square(y - slope * x - offset).sum() / np.square(y - y.mean()).sum()
+    return float(slope), 1 - float(missed)
 
 
 @dataclass(frozen=True)
 class Wait:
-    """From memorising to grokking by unseen accuracy."""
+    """From memorising to grokking."""
 
     epochs: float
     reached: bool
     """Whether the run groks; else it is the time to the end."""
     norm: float
     """The norm of the MLP when it memorises."""
+    peak: float
+    """Its largest norm from then until it groks, or to the end."""
+    since_peak: float
+    """How long it takes from there."""
     norm_after: float
     """The norm when it groks, or at the end."""
     rate: float
     """lr · weight decay."""
 
 
-def wait_of(curves: Curves) -> Wait | None:
-    """The wait of a run that memorises."""
-    story, norms = Story.of(curves), curves["mlp_norm"]
-    if (memorised := story.by_norm.memorised) is None:
+def wait_of(curves: Curves, reading: Grokking = UNSEEN) -> Wait | None:
+    """The wait of a run that memorises before it groks."""
+    memorised, grokked = first_epoch(curves["train_accuracy"] >= THRESHOLD), reading.epoch(curves)
+    end = int(curves["mlp_norm"].index[-1]) if grokked is None else grokked
+    if memorised is None or memorised >= end:
         return None
-    waited = max(story.end - memorised, 1)
-    rate = float(curves["contraction[rate]"].iloc[-1])
-    at, after = float(norms.loc[memorised]), float(norms.loc[story.end])
-    return Wait(waited, story.by_norm.grokked is not None, at, after, rate)
+    norms = curves["mlp_norm"].loc[memorised:end]
+    at_peak = int(norms.idxmax())
+    return Wait(
+        epochs=end - memorised,
+        reached=grokked is not None,
+        norm=float(norms.iloc[0]),
+        peak=float(norms.max()),
+        since_peak=end - at_peak,
+        norm_after=float(norms.iloc[-1]),
+        rate=float(curves["contraction[rate]"].iloc[-1]),
+    )
 
 
 def judge(runs: Runs) -> list[Claim]:
@@ -145,7 +180,7 @@ def judge(runs: Runs) -> list[Claim]:
         _law(by_decay, names),
         _equation_5(tables, names),
         _variance(tables, names),
-        *(_contracts(name, list(curves_of(runs, name).values())) for name in OTHERS),
+        *(_contracts(name, list(curves_of(runs, name).values())) for name in OPTIMIZERS),
     ]
 
 
@@ -153,14 +188,14 @@ def _geometric(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
     slopes = [slope for curves in tables if (slope := slope_of(curves)) is not None]
     ratios = [slope.observed / slope.promised for slope in slopes]
     near = [abs(ratio - 1) <= NEAR for ratio in ratios]
-    holds = [close and slope.straight >= STRAIGHT for close, slope in zip(near, slopes, strict=True)]
+    holds = [close and slope.geometric for close, slope in zip(near, slopes, strict=True)]
     return Claim(
         "On the plateau the norm of the MLP contracts geometrically, at the rate lr · weight decay.",
         (
             "The plateau is that of bayesticket.analysis.find_phases_by_norm, to phase 3, or grokking, or the end. A "
-            f"line fits the logarithm of the smoothed norm with an R² of at least {STRAIGHT:g}, and its slope differs "
-            f"from −lr · weight decay by at most {NEAR:.0%}. Counted are the runs of all weight decays whose plateau "
-            f"has {SHORTEST} records.",
+            f"line fits the logarithm of the smoothed norm with an R² of at least {STRAIGHT:g}, better than one fits "
+            f"the norm itself, and its slope differs from −lr · weight decay by at most {NEAR:.0%}. Counted are the "
+            f"runs of all weight decays whose plateau has {SHORTEST} records.",
             SHARES,
         ),
         sentences(
@@ -173,7 +208,7 @@ def _geometric(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
         verdict_of(holds),
         arms=names,
         readings={
-            "geometrically, at any rate": verdict_of([slope.straight >= STRAIGHT for slope in slopes]),
+            "geometrically, at any rate": verdict_of([slope.geometric for slope in slopes]),
             "at that rate, or at least half of it": verdict_of([ratio >= 0.5 for ratio in ratios]),
             "it contracts at all": verdict_of([slope.observed > 0 for slope in slopes]),
         },
@@ -187,76 +222,120 @@ def _fitted(by_decay: Mapping[float, Times], *, floor: bool) -> PowerLaw | None:
 
 
 def _law(tables: Mapping[float, Sequence[Curves]], names: tuple[str, ...]) -> Claim:
-    waits, times = {}, {}
-    for decay, arm_tables in tables.items():
-        known = [wait for curves in arm_tables if (wait := wait_of(curves)) is not None]
-        ends = [int(curves["mlp_norm"].index[-1]) for curves in arm_tables]
-        times[decay] = Times.of([UNSEEN.epoch(curves) for curves in arm_tables], [max(end, 1) for end in ends])
-        if known:
-            waits[decay] = Times(
-                np.array([float(wait.epochs) for wait in known]), np.array([wait.reached for wait in known])
-            )
+    def waits_of(reading: Grokking) -> dict[float, Times]:
+        known = {
+            decay: [wait for curves in each if (wait := wait_of(curves, reading)) is not None]
+            for decay, each in tables.items()
+        }
+        return {
+            decay: Times(np.array([float(wait.epochs) for wait in each]), np.array([wait.reached for wait in each]))
+            for decay, each in known.items()
+            if each
+        }
+
+    def epochs_of(reading: Grokking) -> dict[float, Times]:
+        ends = {decay: [max(int(curves["mlp_norm"].index[-1]), 1) for curves in each] for decay, each in tables.items()}
+        return {
+            decay: Times.of([reading.epoch(curves) for curves in each], ends[decay]) for decay, each in tables.items()
+        }
+
+    waits = waits_of(UNSEEN)
+    main, plain = "the wait, no floor", _fitted(waits, floor=False)
     laws = {
-        "the wait, no floor": _fitted(waits, floor=False),
+        main: plain,
         "the wait, down to a floor": _fitted(waits, floor=True),
-        "the epoch of grokking": _fitted(times, floor=False),
+        "the epoch of grokking": _fitted(epochs_of(UNSEEN), floor=False),
+        **{f"the wait by {other}": _fitted(waits_of(other), floor=False) for other in OTHERS},
+    }
+    verdicts: dict[str, Verdict] = {
+        name: verdict_on_law(law, plain if "floor" in name else None) for name, law in laws.items()
     }
     shown = (f"{name}: exponent {law.exponent}" for name, law in laws.items() if law is not None)
     grokked = (
-        f"Weight decay {decay:g}: {so_many(int(each.reached.sum()), len(each))} grokked, the wait was "
-        f"{across(each.epochs[each.reached].tolist())}."
-        for decay, each in waits.items()
-        if each.reached.any()
+        f"Weight decay {decay:g}: {so_many(len(waits[decay]) if decay in waits else 0, len(each))} memorised before "
+        "they grokked or ended"
+        + (
+            f"; {so_many(int(waits[decay].reached.sum()), len(waits[decay]), which='of these')} grokked, and the wait "
+            f"was {across(waits[decay].epochs[waits[decay].reached].tolist())}."
+            if decay in waits
+            else "."
+        )
+        for decay, each in tables.items()
     )
     return Claim(
         "The plateau lasts in proportion to 1/weight decay.",
         (
             "The wait from memorising to grokking by unseen accuracy is c · decayᵇ with b = −1: −b is fitted as the "
-            "log–log slope, by maximum likelihood, with runs that never grok censored.",
+            "log–log slope, by maximum likelihood, with runs that never grok censored. Counted are the runs that "
+            "memorise before they grok.",
             LINEAR,
         ),
         "\n".join([sentences(*shown) or "The runs that grokked determine no law.", *grokked]),
-        verdict_on_law(laws["the wait, no floor"]),
+        verdicts.pop(main),
         arms=names,
-        readings={name: verdict_on_law(law) for name, law in list(laws.items())[1:]},
+        readings=verdicts,
     )
 
 
 def _equation_5(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
-    waits = [wait for curves in tables if (wait := wait_of(curves)) is not None and wait.reached]
-    largest = max((wait.norm_after for wait in waits), default=1.0)
-    paper = [_bound(wait, largest) for wait in waits]
-    ratios = [wait.epochs / bound for wait, bound in zip(waits, paper, strict=True) if bound > 0]
-    own = [_bound(wait, wait.norm_after) for wait in waits]
-    least = [float(plateau_wait_least(torch.tensor(wait.norm), largest, wait.rate)) for wait in waits]
+    def grokked(reading: Grokking) -> list[Wait]:
+        found = [wait_of(curves, reading) for curves in tables]
+        return [wait for wait in found if wait is not None and wait.reached]
+
+    def largest(waits: Sequence[Wait]) -> float:
+        return max((wait.norm_after for wait in waits), default=1.0)
+
+    def from_peak(waits: Sequence[Wait]) -> list[tuple[float, float]]:
+        """Each wait and its bound, where the norm has to fall at all."""
+        bounds = [(wait.since_peak, _bound(wait.peak, largest(waits), wait.rate)) for wait in waits]
+        return [(wait, bound) for wait, bound in bounds if bound > 0]
+
+    waits = grokked(UNSEEN)
+    paper, r_max = from_peak(waits), largest(waits)
+    memorised = [(wait.epochs, _bound(wait.norm, r_max, wait.rate)) for wait in waits]
+    own = [(wait.since_peak, _bound(wait.peak, wait.norm_after, wait.rate)) for wait in waits]
+    ratios = [wait / bound for wait, bound in paper]
     return Claim(
         "The plateau lasts at least (2/λ) log(‖θ_mem‖/r_max) (Eq. 5).",
         (
-            "The wait from memorising to grokking by unseen accuracy is at least that, with λ = lr · weight decay, the "
-            "norm of the MLP at memorising, and r_max the largest norm at which a run groks. Counted are the runs that "
-            "grok.",
+            "The wait from the peak of the MLP's norm, which it has between memorising and grokking by unseen "
+            "accuracy, to grokking is at least that, with λ = lr · weight decay, ‖θ_mem‖ the norm at the peak, and "
+            "r_max the largest norm at which a run groks. Counted are the runs that grok after memorising, and whose "
+            "peak is above r_max.",
             SHARES,
         ),
         sentences(
             f"{so_many(len(waits), len(tables))} grokked after memorising",
-            f"r_max is {largest:.1f}" if waits else "",
+            f"r_max is {r_max:.1f}, and the peak is above it in {so_many(len(paper), len(waits), which='of these')}"
+            if waits
+            else "",
             f"the wait is {across(ratios, '.2f')} times the bound" if ratios else "",
         ),
-        verdict_of([wait.epochs >= bound for wait, bound in zip(waits, paper, strict=True)]),
+        _at_least(paper),
         arms=names,
         readings={
+            "from memorising, with the norm it has then": _at_least([pair for pair in memorised if pair[1] > 0]),
             "as an upper bound, with the norm at which the run groks": verdict_of(
-                [wait.epochs <= bound for wait, bound in zip(waits, own, strict=True)]
+                [wait <= bound for wait, bound in own if bound > 0]
             ),
-            "Section 5.1's contraction of the norm, half as long": verdict_of(
-                [wait.epochs >= bound for wait, bound in zip(waits, least, strict=True)]
+            "Section 5.1's contraction of the norm, half as long": _at_least(
+                [
+                    (wait.since_peak, float(plateau_wait_least(torch.tensor(wait.peak), r_max, wait.rate)))
+                    for wait in waits
+                    if wait.peak > r_max
+                ]
             ),
+            **{f"by {other}": _at_least(from_peak(grokked(other))) for other in OTHERS},
         },
     )
 
 
-def _bound(wait: Wait, radius: float) -> float:
-    return float(plateau_wait_paper(torch.tensor(wait.norm), radius, wait.rate))
+def _at_least(pairs: Sequence[tuple[float, float]]) -> Verdict:
+    return verdict_of([wait >= bound for wait, bound in pairs])
+
+
+def _bound(norm: float, radius: float, rate: float) -> float:
+    return float(plateau_wait_paper(torch.tensor(norm), radius, rate))
 
 
 def _variance(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
@@ -295,7 +374,8 @@ def _contracts(name: str, tables: Sequence[Curves]) -> Claim:
     return Claim(
         f"Weight decay contracts the norm under {name} too.",
         (
-            f"The norm of the MLP ends at {CONTRACTED:.0%} of its peak or less. Counted are the runs that memorise.",
+            f"The norm of the MLP ends at {CONTRACTED:.0%} of its peak or less; a run ends 200 epochs after grokking. "
+            "Counted are the runs that memorise.",
             SHARES,
         ),
         sentences(
@@ -308,7 +388,8 @@ def _contracts(name: str, tables: Sequence[Curves]) -> Claim:
         verdict_of([share <= CONTRACTED for share in fell]),
         arms=(name,),
         readings={
-            "Def. 3.2's inequality holds at every recorded step": verdict_of([slack >= 1 - 1e-6 for slack in slacks])
+            "it has begun to, by a hundredth": verdict_of([share <= 0.99 for share in fell]),
+            "Def. 3.2's inequality holds at every recorded step": verdict_of([slack >= 1 - 1e-6 for slack in slacks]),
         },
     )
 

@@ -13,6 +13,7 @@ from bayesticket.model import Architecture, HookedTransformer, build, equip, hoo
 from bayesticket.paper.arms import LAYOUTS, STRENGTH, arm, baseline, with_prior
 from bayesticket.paper.figure import FEWEST, Claim, PaperFigure, Scale, Verdict
 from bayesticket.paper.readings import Grokking, by_every_reading, together
+from bayesticket.paper.tickets import EACH_COMPARISON
 from bayesticket.paper.times import DOTS, EARLIER, compared, earlier, plot_times, shares, times_of
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
@@ -128,8 +129,7 @@ def _acts_alike(times: Mapping[str, Times], layout: str) -> Claim:
     return Claim(
         f"With the oracle runs grok earlier, whatever the model has beyond Eq. 9 ({layout}).",
         (
-            "Each variant is compared by itself. Where they differ, the claim is partly reproduced, and where one is "
-            "undecided, it is undecided.",
+            EACH_COMPARISON,
             EARLIER,
         ),
         "\n".join([shares(times, names), *(compared(times, *pair) for pair in pairs.values())]),
@@ -168,8 +168,7 @@ def _as_fast(times: Mapping[str, Times], layout: str) -> Claim:
         f"With the oracle each variant groks as fast as the model as built ({layout}).",
         (
             NEARNESS,
-            "Each variant is compared by itself. Where they differ, the claim is partly reproduced, and where one is "
-            "undecided, it is undecided.",
+            EACH_COMPARISON,
         ),
         "\n".join(f"{each[0].upper()}{each[1:]}: the ratio of medians is {ratio}." for each, (_, ratio) in with_oracle),
         together([verdict for _, (verdict, _) in with_oracle]),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import plotly.graph_objects as go
 
@@ -65,10 +66,10 @@ def judge(runs: Runs) -> list[Claim]:
 Condensing = Callable[[Curves], int | None]
 
 
-def first_condensed(curves: Curves) -> int | None:
+def first_condensed(curves: Curves, share: float = CONDENSED) -> int | None:
     """When the divergence is first small."""
     kl = curves["kl_to_oracle"]
-    return first_epoch(kl <= CONDENSED * kl.iloc[0])
+    return first_epoch(kl <= share * kl.iloc[0])
 
 
 def condensed_for_good(curves: Curves) -> int | None:
@@ -78,6 +79,12 @@ def condensed_for_good(curves: Curves) -> int | None:
 
 
 FOR_GOOD = "condensed when the divergence is small for good"
+OTHERWISE: Mapping[str, Condensing] = {
+    FOR_GOOD: condensed_for_good,
+    "condensed at a twentieth of the first divergence": partial(first_condensed, share=0.05),
+    "condensed at a fifth of it": partial(first_condensed, share=0.2),
+}
+"""Other readings of when attention has condensed."""
 
 
 def _condenses(name: str, tables: Sequence[Curves], reading: Grokking) -> Claim:
@@ -86,7 +93,7 @@ def _condenses(name: str, tables: Sequence[Curves], reading: Grokking) -> Claim:
         pairs = [(condensed(curves), reading.epoch(curves, RISEN)) for curves in tables]
         return [then - first if first is not None and first < then else None for first, then in pairs if then]
 
-    leads, for_good = lead(first_condensed), lead(condensed_for_good)
+    leads = lead(first_condensed)
     before = [each for each in leads if each is not None]
     first_in = so_many(len(before), len(leads), which=f"that reached {RISEN:.0%}")
     return Claim(
@@ -105,35 +112,41 @@ def _condenses(name: str, tables: Sequence[Curves], reading: Grokking) -> Claim:
         ),
         verdict_of([each is not None for each in leads]),
         arms=(name,),
-        readings={FOR_GOOD: verdict_of([each is not None for each in for_good])},
+        readings={
+            said: verdict_of([each is not None for each in lead(condensed)]) for said, condensed in OTHERWISE.items()
+        },
     )
 
 
 def _waits(name: str, tables: Sequence[Curves], reading: Grokking) -> Claim:
-    def highest(condensed: Condensing) -> list[float]:
-        """The best accuracy until attention has condensed, for each run where it does."""
-        ends = [(curves, epoch) for curves in tables if (epoch := condensed(curves)) is not None]
-        return [float(curves[reading.curve].loc[:epoch].max()) for curves, epoch in ends]
+    leaving = [curves for curves in tables if reading.epoch(curves, CHANCE) is not None]
 
-    accuracies, for_good = highest(first_condensed), highest(condensed_for_good)
-    at_chance = [accuracy < CHANCE for accuracy in accuracies]
-    below = so_many(sum(at_chance), len(at_chance), which="where it fell so far")
+    def waits(condensed: Condensing) -> list[bool]:
+        """Of each run whose accuracy leaves chance, whether attention has condensed before."""
+        pairs = [(condensed(curves), reading.epoch(curves, CHANCE)) for curves in leaving]
+        return [first is not None and then is not None and first < then for first, then in pairs]
+
+    holds = waits(first_condensed)
+    ends = [(curves, first_condensed(curves)) for curves in tables]
+    highest = [float(curves[reading.curve].loc[:epoch].max()) for curves, epoch in ends]
     return Claim(
         f"Accuracy stays near chance until the divergence is small ({name}).",
         (
-            f"Until the divergence first falls to {CONDENSED:.0%} of its first value, accuracy is below {CHANCE:.0%}. "
-            "Counted are the runs where it falls so far.",
+            f"Accuracy is below {CHANCE:.0%} until, and when, the divergence is first {CONDENSED:.0%} of its first "
+            "value. Counted are the runs whose accuracy ever leaves chance.",
             SHARES,
         ),
         sentences(
-            f"the divergence fell to {CONDENSED:.0%} of its first value in {so_many(len(accuracies), len(tables))}",
-            f"the best {reading.accuracy} until then was {across(accuracies, '.1%')}" if accuracies else "",
-            f"it was below {CHANCE:.0%} in {below}" if accuracies else "",
-            f"until it was so small for good, the best was {across(for_good, '.1%')}" if for_good else "",
+            f"{reading.accuracy} reached {CHANCE:.0%} {when([reading.epoch(curves, CHANCE) for curves in tables])}",
+            f"the divergence fell to {CONDENSED:.0%} of its first value {when([epoch for _, epoch in ends])}",
+            f"until then, or the end, the best {reading.accuracy} was {across(highest, '.1%')}",
+            f"it left chance after that in {so_many(sum(holds), len(holds), which='that ever left it')}"
+            if holds
+            else "",
         ),
-        verdict_of(at_chance),
+        verdict_of(holds),
         arms=(name,),
-        readings={FOR_GOOD: verdict_of([accuracy < CHANCE for accuracy in for_good])},
+        readings={said: verdict_of(waits(condensed)) for said, condensed in OTHERWISE.items()},
     )
 
 
@@ -163,7 +176,8 @@ def _collapses(name: str, tables: Sequence[Curves]) -> Claim:
         readings={
             "the least value afterwards in place of the median": verdict_of(
                 [min(rise, low) >= COLLAPSED for rise, _, low in known]
-            )
+            ),
+            "the collapse alone, without a spike": verdict_of([fall >= COLLAPSED for _, fall, _ in known]),
         },
     )
 

@@ -96,7 +96,9 @@ def then(scale: Scale, runs: Runs) -> Configs:
     }
     made |= {name_of(ALL, prior): factorial_arm(scale, PRIORS[prior] + all_held, 0.0) for prior in PRIORS}
     made |= {name_of(OLD, prior): factorial_arm(scale, PRIORS[prior] + sphere, 0.0) for prior in neither}
-    made |= {name_of(QK, prior): factorial_arm(scale, PRIORS[prior] + QKPenalty(0.5) + sphere) for prior in neither}
+    made |= {
+        name_of(QK, prior): factorial_arm(scale, recipe + QKPenalty(0.5) + sphere) for prior, recipe in PRIORS.items()
+    }
     return {(name, seed): replace(config, seed=seed) for seed in range(scale.seeds) for name, config in made.items()}
 
 

@@ -136,7 +136,9 @@ FIGURE = PaperFigure(
     by_every_reading(judge_at),
     then,
     notes=(
-        "The oracle is knowledge that the lottery ticket lacks; an attention that was learned in the dense run is not. "
+        "The oracle is knowledge that the lottery ticket lacks; an attention that was learned without a prior, with "
+        "constant distractors, is not. With random distractors the dense runs had the oracle, so that what is taken "
+        "from them carries it: that layout is a control. "
         "W_Q and W_K are moved without the embeddings that they read, so that on fresh ones they give other scores.",
         f"With constant distractors {', '.join(f'{sparsity:.0%}' for sparsity in SPARSITIES)} of the weights are "
         f"removed, with random ones {SPARSITY:.0%}. Controls: a random mask that removes as much of each matrix, and "

@@ -46,6 +46,11 @@ class Story:
         """The epoch of grokking, or the last one."""
         return int(self.curves.index[-1]) if self.by_norm.grokked is None else self.by_norm.grokked
 
+    @property
+    def peak(self) -> float:
+        """The largest norm of the MLP until grokking."""
+        return float(self.curves["mlp_norm"].loc[: self.end].max())
+
     def between(self, name: str, first: int, last: int | None = None) -> pd.Series:
         """A smoothed curve from one epoch to another, by default to the end."""
         return pd.Series(self.curves[name].loc[first : self.end if last is None else last].dropna())
@@ -112,8 +117,17 @@ def loss_rise(story: Story) -> float:
     return float((loss / np.minimum.accumulate(loss)).max()) if len(loss) else 1.0
 
 
+def last_rise(story: Story) -> float:
+    """Smoothed training loss at the last record before grokking, over its least since the plateau began."""
+    if story.by_norm.plateau is None:
+        return 1.0
+    loss = story.between("train_loss", story.by_norm.plateau)
+    before = loss.to_numpy()[(loss > 0) & (loss.index < story.end)]
+    return float(before[-1] / before.min()) if len(before) else 1.0
+
+
 def _loss_rises(name: str, stories: Sequence[Story]) -> Claim:
-    rises = [loss_rise(each) for each in _grokked(stories)]
+    rises, last = ([rise(each) for each in _grokked(stories)] for rise in (loss_rise, last_rise))
     return Claim(
         f"Training loss rises slightly before grokking ({name}).",
         (
@@ -127,7 +141,12 @@ def _loss_rises(name: str, stories: Sequence[Story]) -> Claim:
         ),
         verdict_of([rise >= RISES for rise in rises]),
         arms=(name,),
-        readings={"by a hundredth": verdict_of([rise >= 1.01 for rise in rises])},
+        readings={
+            "by a hundredth": verdict_of([rise >= 1.01 for rise in rises]),
+            "the last loss before grokking against the least since the plateau began": verdict_of(
+                [rise >= RISES for rise in last]
+            ),
+        },
     )
 
 
@@ -176,52 +195,59 @@ def _moves_monotonically(name: str, stories: Sequence[Story]) -> Claim:
     )
 
 
-def aligns(story: Story) -> int | None:
-    """When the divergence is first half of what it was at memorising."""
-    if story.by_norm.memorised is None:
+def aligns(story: Story, *, since: int | None) -> int | None:
+    """When the divergence is first half of what it was at an epoch."""
+    if since is None:
         return None
-    kl = story.between("kl_to_oracle", story.by_norm.memorised)
+    kl = story.between("kl_to_oracle", since)
     return first_epoch(kl <= HALF * kl.iloc[0]) if len(kl) else None
 
 
 def norm_falls_to(story: Story, norm: float) -> int | None:
-    """When the norm of the MLP, after its peak, is first so small."""
-    norms = pd.Series(story.curves["mlp_norm"])
+    """When the norm of the MLP, after its peak, is first so small; None if not until grokking."""
+    norms = pd.Series(story.curves["mlp_norm"].loc[: story.end])
     return first_epoch((norms <= norm) & (norms.index >= norms.idxmax()))
 
 
+def waits_first(stories: Sequence[Story], norms: Sequence[float | None], *, from_start: bool = False) -> list[bool]:
+    """Of each run that aligns, whether it does so only once the norm of the MLP has fallen so far."""
+    holds = []
+    for each, norm in zip(stories, norms, strict=True):
+        begins = aligns(each, since=int(each.curves.index[0]) if from_start else each.by_norm.memorised)
+        wait = None if norm is None else norm_falls_to(each, norm)
+        if begins is not None:
+            holds.append(wait is not None and begins >= wait)
+    return holds
+
+
 def _waits_first(name: str, stories: Sequence[Story]) -> Claim:
-    grokked = [each for each in _grokked(stories) if aligns(each) is not None]
-    at_grokking = [float(each.between("mlp_norm", each.end).iloc[0]) for each in _grokked(stories)]
-    largest = max(at_grokking, default=0.0)
-
-    def not_before(norms: Sequence[float]) -> list[bool]:
-        waits = [norm_falls_to(each, norm) for each, norm in zip(grokked, norms, strict=True)]
-        return [
-            wait is not None and (begins := aligns(each)) is not None and begins >= wait
-            for each, wait in zip(grokked, waits, strict=True)
-        ]
-
-    peaks = [WAITED * float(each.curves["mlp_norm"].to_numpy().max()) for each in grokked]
-    holds = not_before(peaks)
-    waits = [norm_falls_to(each, norm) for each, norm in zip(grokked, peaks, strict=True)]
+    grokked = _grokked(stories)
+    aligned = [aligns(each, since=each.by_norm.memorised) for each in grokked]
+    begins = [epoch for epoch in aligned if epoch is not None]
+    ends = [float(each.between("mlp_norm", each.end).iloc[0]) for each in grokked]
+    largest = [max((*ends[:place], *ends[place + 1 :]), default=None) for place in range(len(ends))]
+    waited: list[float | None] = [WAITED * each.peak for each in grokked]
+    waits = [norm_falls_to(each, WAITED * each.peak) for each in grokked]
     return Claim(
         f"Alignment cannot begin before the wait is over ({name}).",
         (
             f"The smoothed divergence is first {HALF:.0%} of what it was at memorising not before the norm of the MLP "
-            f"is {WAITED:.0%} of its peak. Counted are the runs that grok by unseen accuracy, and where the divergence "
-            "falls so far before.",
+            f"is {WAITED:.0%} of its peak until grokking. Counted are the runs that grok by unseen accuracy, and where "
+            "the divergence falls so far before.",
             SHARES,
         ),
         sentences(
-            f"{so_many(len(grokked), len(stories))} grokked and aligned after memorising",
-            f"alignment began {when([aligns(each) for each in grokked])}" if grokked else "",
-            f"the wait was over {when(waits)}" if grokked else "",
+            f"{so_many(len(begins), len(stories))} grokked and aligned after memorising",
+            f"alignment began {when(aligned, 'that grokked')}" if grokked else "",
+            f"the wait was over {when(waits, 'that grokked')}" if grokked else "",
         ),
-        verdict_of(holds),
+        verdict_of(waits_first(grokked, waited)),
         arms=(name,),
         readings={
-            "the wait ends at the largest norm at which a run groks": verdict_of(not_before([largest] * len(grokked)))
+            "half of its first value, also before memorising": verdict_of(
+                waits_first(grokked, waited, from_start=True)
+            ),
+            "the wait ends at the largest norm at which another run groks": verdict_of(waits_first(grokked, largest)),
         },
     )
 

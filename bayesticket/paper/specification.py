@@ -16,9 +16,9 @@ from bayesticket.paper.fig1 import CONDENSED, RISEN, first_condensed
 from bayesticket.paper.fig4 import FRESH
 from bayesticket.paper.figure import Claim, Curves, PaperFigure, Scale, Verdict, curves_of
 from bayesticket.paper.readings import UNSEEN, Grokking, by_every_reading
-from bayesticket.paper.strengths import LINEAR, laws_of, verdict_on_law
-from bayesticket.paper.tickets import MATCHES, SPARSITY
-from bayesticket.paper.times import arm_times
+from bayesticket.paper.strengths import LAWS, LINEAR, laws_of, verdicts_on_laws
+from bayesticket.paper.tickets import SPARSITY
+from bayesticket.paper.times import MATCHES, arm_times
 from bayesticket.paper.words import sentences
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
@@ -257,7 +257,7 @@ def _law(runs: Runs, setting: Setting, reading: Grokking) -> Found:
     """The same for the law of the strength: one judgement of all seeds, or none."""
     names = {0.0: NONE, **{strength: prior(strength) for strength in STRENGTHS}}
     times = {strength: arm_times(runs, name_of(name, setting), reading) for strength, name in names.items()}
-    verdict = verdict_on_law(laws_of(times)["added rates"])
+    verdict = verdicts_on_laws(laws_of(times))[LAWS["added rates"]]
     return Found(int(verdict == "reproduced"), int(verdict != "undecided"))
 
 

@@ -55,25 +55,40 @@ def _fitted(given: tuple[tuple[float, tuple[float, ...], tuple[bool, ...]], ...]
     return None
 
 
+ROOT, SQUARE = 0.5, 2.0
+
+
 def linear(exponent: Estimate) -> Verdict:
     """What the interval of an exponent says about proportionality; see `LINEAR`."""
-    low = -np.inf if exponent.low is None else exponent.low
-    high = np.inf if exponent.high is None else exponent.high
+    low, high = _ends(exponent)
     if not low <= 1 <= high:
         return "not reproduced"
-    return "undecided" if low <= 0 else "reproduced"
+    return "reproduced" if low > ROOT and high < SQUARE else "undecided"
+
+
+def _ends(exponent: Estimate) -> tuple[float, float]:
+    low, high = exponent.low, exponent.high
+    return -np.inf if low is None else low, np.inf if high is None else high
 
 
 LINEAR = (
-    "If the 95% interval of the exponent does not contain 1, the claim is not reproduced. If it contains 1 and not 0, "
-    "it is reproduced. All else is undecided, as are times that determine no law."
+    "If the 95% interval of the exponent does not contain 1, the claim is not reproduced. If it contains 1, and "
+    "neither ½ nor 2, it is reproduced. Times that surely do not fall (the interval of the exponent of a power law "
+    "without a floor ends at 0 or below) are not reproduced. All else is undecided, as are times that determine no law."
 )
-"""The rule of `linear`, in words."""
+"""The rule of `verdict_on_law`, in words."""
 
 
-def verdict_on_law(law: PowerLaw | None) -> Verdict:
-    """What a fitted law says about proportionality."""
-    return linear(law.exponent) if law else "undecided"
+def verdict_on_law(law: PowerLaw | None, plain: PowerLaw | None) -> Verdict:
+    """What a fitted law says about proportionality, given a power law without a floor for times that do not fall."""
+    if law is not None:
+        return linear(law.exponent)
+    return "not reproduced" if plain is not None and _ends(plain.exponent)[1] <= 0 else "undecided"
+
+
+def verdicts_on_laws(laws: Mapping[str, PowerLaw | None]) -> dict[str, Verdict]:
+    """The verdict on each of `LAWS`, by what it is called."""
+    return {LAWS[name]: verdict_on_law(law, laws["slope"]) for name, law in laws.items()}
 
 
 def earlier_with_strength(runs: Runs, layout: str, reading: Grokking) -> Claim:
@@ -98,6 +113,7 @@ def earlier_with_strength(runs: Runs, layout: str, reading: Grokking) -> Claim:
 def linear_in_inverse(runs: Runs, layout: str, reading: Grokking) -> Claim:
     """Whether the grokking time is linear in the inverse of the strength."""
     laws = laws_of(times_by_strength(runs, layout, reading))
+    verdict, *others = verdicts_on_laws(laws).items()
     return Claim(
         f"The grokking time is linear in 1/strength, down to a floor ({layout}).",
         (
@@ -106,9 +122,9 @@ def linear_in_inverse(runs: Runs, layout: str, reading: Grokking) -> Claim:
             LINEAR,
         ),
         "\n".join(_in_words(LAWS[name], law) for name, law in laws.items()),
-        verdict_on_law(laws["added rates"]),
+        verdict[1],
         arms=tuple(strength_arm(layout, strength) for strength in (0.0, *STRENGTHS)),
-        readings={LAWS[name]: verdict_on_law(law) for name, law in list(laws.items())[1:]},
+        readings=dict(others),
     )
 
 

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from bayesticket.analysis import Times, ratio_of_medians
 from bayesticket.paper.figure import FEWEST, Claim, Verdict
 from bayesticket.paper.readings import together
-from bayesticket.paper.times import EARLIER, SIGNIFICANT, compared, earlier, shares
+from bayesticket.paper.times import EARLIER, MATCHES, SIGNIFICANT, compared, earlier, matches, shares
 
 SPARSITY = 0.6
 """The fraction of weights that is removed where a claim is not about it."""
-MATCHES = 1.25
-"""Two arms match when the ratio of their medians is surely no larger."""
 DENSE = "dense"
 TRANSFER = "winning ticket, fresh weights"
 ROUTING_MASK, REPRESENTATION_PRUNED = "mask of W_Q and W_K alone", "mask of the MLP alone"
@@ -37,20 +35,21 @@ WINNING = lottery(SPARSITY)
 def ticket_claims(times: Mapping[str, Times], layout: str) -> list[Claim]:
     """What is claimed of tickets in one layout; controls where they were run."""
     arms = Arms(times, layout)
+    by = "the paper" if layout == "constant" else "a control"  # its dense runs had the oracle, which tickets inherit
     claims = [
         arms.matches(
             "The Bayesian ticket matches or outperforms the winning ticket on fresh weights", BAYES, TRANSFER,
             {"with a teacher's attention in the oracle's place": (TAUGHT, TRANSFER),
-             "against the winning ticket on its own weights": (BAYES, WINNING)},
+             "against the winning ticket on its own weights": (BAYES, WINNING)}, by,
         ),
         arms.matches(
             "So it does with a teacher's attention in place of the oracle's, which a ticket has too", TAUGHT, TRANSFER,
-            {"against the winning ticket on its own weights": (TAUGHT, WINNING)}, by="a control",
+            {"against the winning ticket on its own weights": (TAUGHT, WINNING)}, "a control",
         ),
-        arms.dominates(),
+        arms.dominates(by),
         arms.beats_all(
             "Both tickets together beat the winning ticket", BOTH, (WINNING, TRANSFER),
-            {"on its own weights alone": (BOTH, WINNING), "on fresh weights alone": (BOTH, TRANSFER)},
+            {"on its own weights alone": (BOTH, WINNING), "on fresh weights alone": (BOTH, TRANSFER)}, by,
         ),
     ]  # fmt: skip
     if layout == "constant":
@@ -66,7 +65,7 @@ def _of_grokking_layout(arms: "Arms") -> list[Claim]:
     return [
         arms.matches(
             "The prior makes pruning unnecessary: dense, it matches or outperforms the pruned Bayesian ticket",
-            BAYES, BAYES_PRUNED, {"against the winning ticket": (BAYES, WINNING)},
+            BAYES, BAYES_PRUNED, {"against the winning ticket": (BAYES, WINNING)}, "the paper",
         ),
         arms.beats(
             "A winning ticket groks earlier than the dense model", WINNING, DENSE,
@@ -89,6 +88,11 @@ MATCHING = (
     "reproduced. All else is undecided."
 )
 """The rule of `matches`, in words."""
+EACH_COMPARISON = (
+    "Each comparison is judged by itself. Where they differ, the claim is partly reproduced, and where one is "
+    "undecided, it is undecided."
+)
+"""The rule of `together`, in words."""
 Pairs = Mapping[str, tuple[str, str]]
 """Other readings of a comparison, and the arms that each compares."""
 
@@ -117,12 +121,12 @@ class Arms:
 
     def match(self, first: str, second: str) -> Verdict:
         """Whether one arm matches or outperforms another; see `MATCHING`."""
-        one, other = self.times[first], self.times[second]
-        ratio, by_rank = ratio_of_medians(one, other), self.earlier(first, second)
-        surely = min(len(one), len(other)) >= FEWEST and ratio.high is not None and ratio.high <= MATCHES
-        return by_rank if not surely else "partly" if by_rank == "not reproduced" else "reproduced"
+        by_rank = self.earlier(first, second)
+        if not matches(self.times[first], self.times[second]):
+            return by_rank
+        return "partly" if by_rank == "not reproduced" else "reproduced"
 
-    def matches(self, said: str, first: str, second: str, others: Pairs, by: str = "the paper") -> Claim:
+    def matches(self, said: str, first: str, second: str, others: Pairs, by: str) -> Claim:
         """The claim that one arm matches or outperforms another."""
         readings: dict[str, Verdict] = {reading: self.match(*pair) for reading, pair in others.items()}
         claim = self._claim(
@@ -141,32 +145,31 @@ class Arms:
         pair = (first, second)
         return self._claim(said, (EARLIER,), pair, [pair], self.earlier(*pair), readings, by)
 
-    def beats_all(self, said: str, first: str, others: Sequence[str], readings: Pairs) -> Claim:
+    def beats_all(self, said: str, first: str, others: Sequence[str], readings: Pairs, by: str) -> Claim:
         """The claim that one arm groks earlier than each of others."""
         pairs = [(first, other) for other in others]
-        rule = "Each comparison is judged by itself. Where they differ, the claim is partly reproduced, and where one "
         return self._claim(
-            said, (EARLIER, f"{rule}is undecided, it is undecided."), (first, *others), pairs,
+            said, (EARLIER, EACH_COMPARISON), (first, *others), pairs,
             together([self.earlier(*pair) for pair in pairs]),
-            {reading: self.earlier(*pair) for reading, pair in readings.items()}, "the paper",
+            {reading: self.earlier(*pair) for reading, pair in readings.items()}, by,
         )  # fmt: skip
 
-    def dominates(self) -> Claim:
+    def dominates(self, by: str) -> Claim:
         """The claim that what matters of a ticket is its routing half."""
-        routing, representation = FROZEN, REPRESENTATION
-        pairs = [(routing, representation), (TAUGHT, representation), (QK, representation), (routing, WINNING)]
+        main = [(FROZEN, REPRESENTATION), (QK, REPRESENTATION)]
         readings: dict[str, Verdict] = {
-            "the routing ticket as a teacher": self.earlier(TAUGHT, representation),
-            "the routing ticket as W_Q and W_K": self.earlier(QK, representation),
+            "the attention of the dense run, frozen": self.earlier(*main[0]),
+            "W_Q and W_K transferred, at the start alone, as the MLP is": self.earlier(*main[1]),
+            "the attention of the dense run as a teacher": self.earlier(TAUGHT, REPRESENTATION),
         }
         if ROUTING_MASK in self.names:
             readings["both halves as masks"] = self.earlier(ROUTING_MASK, REPRESENTATION_PRUNED)
-        arms = (routing, TAUGHT, QK, representation, WINNING)
         rule = (
-            "The attention of the dense run, frozen and given to fresh weights, groks earlier than fresh weights with "
-            "the dense run's MLP."
+            "Fresh weights with the dense run's routing grok earlier than fresh weights with its MLP, in two ways: the "
+            "dense run's attention, frozen, and its W_Q and W_K as first weights."
         )
         return self._claim(
-            "The ticket is dominated by its routing half", (rule, EARLIER), arms, pairs,
-            self.earlier(routing, representation), readings, "the paper",
+            "The ticket is dominated by its routing half", (rule, EARLIER, EACH_COMPARISON),
+            (FROZEN, TAUGHT, QK, REPRESENTATION, WINNING), [*main, (TAUGHT, REPRESENTATION), (FROZEN, WINNING)],
+            together([self.earlier(*pair) for pair in main]), readings, by,
         )  # fmt: skip

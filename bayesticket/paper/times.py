@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time
+from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time, ratio_of_medians
 from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.paper.figure import FEWEST, Verdict, arm_names
 from bayesticket.paper.readings import UNSEEN, Grokking
@@ -21,6 +21,8 @@ EARLIER = (
     f"reproduced, and all else is undecided, as are fewer than {FEWEST} seeds."
 )
 """The rule of `earlier`, in words."""
+MATCHES = 1.25
+"""Two arms match when the ratio of their medians is surely no larger."""
 DOTS = "A dot is a run that grokked; a triangle one that had not when training ended; the bar is the median."
 BANDS = "Unseen accuracy through training; median and quartiles over seeds."
 
@@ -74,6 +76,12 @@ def earlier(first: Times, second: Times) -> Verdict:
     if min(len(first), len(second)) < FEWEST or log_rank_p(first, second) >= SIGNIFICANT:
         return "undecided"
     return "reproduced" if log_rank_excess(first, second) > 0 else "not reproduced"
+
+
+def matches(first: Times, second: Times) -> bool:
+    """Whether one arm surely takes hardly longer than another: the interval of the ratio ends below `MATCHES`."""
+    ratio = ratio_of_medians(first, second)
+    return min(len(first), len(second)) >= FEWEST and ratio.high is not None and ratio.high <= MATCHES
 
 
 def share(times: Times) -> str:

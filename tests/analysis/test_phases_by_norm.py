@@ -104,7 +104,7 @@ def test_against_a_loop_over_records(seed, n, window):
             memorised = i
         if grokked is not None or memorised is None:
             continue
-        if plateau is None and losses[i] <= 0.05 * losses[0] and norms[i] <= 0.99 * max(norms[: i + 1]):
+        if plateau is None and losses[i] <= 0.05 * loss[0] and norms[i] <= 0.99 * max(norms[: i + 1]):
             plateau = i
         if plateau is not None and resurgence is None:
             risen = losses[i] >= 1.1 * min(losses[plateau : i + 1])

@@ -7,15 +7,15 @@ from stories import arms_of, line, runs_of, story, verdicts
 from worlds import AS_CLAIMED, bounds, factorial, fitted, of_strengths, of_tickets, under_decay, worlds_of
 
 from bayesticket.analysis import Estimate
-from bayesticket.paper import controls, fig1, fig3, fig5, find_figure
-from bayesticket.paper.alignment import decay_slopes, gradient_ratios
+from bayesticket.paper import conditions, controls, decay, fig1, fig3, fig5, find_figure
+from bayesticket.paper.alignment import decay_of, gradient_ratios
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.decay import slope_of, wait_of
 from bayesticket.paper.factorial import DECAY, FREE, HELD, QK, judge_at, name_of
 from bayesticket.paper.figure import Scale, verdict_of_share
 from bayesticket.paper.phases import Story, aligns, downward, loss_rise
 from bayesticket.paper.readings import UNSEEN
-from bayesticket.paper.strengths import linear
+from bayesticket.paper.strengths import STRENGTHS, linear, strength_arm
 from bayesticket.paper.words import across
 from bayesticket.runs import MEMORISED
 from bayesticket.sweeps import Runs
@@ -51,7 +51,7 @@ def test_generalising_is_judged_by_unseen_examples_with_test_accuracy_beside_it(
     leak = story(grokked=None, kl_to_oracle=condensing(1000), unseen_accuracy=0.01,
                  test_accuracy=lambda epochs: np.where(epochs >= 300, 0.3, 0.01))  # fmt: skip
     claim = fig1.judge(runs_of({name: [leak] * 5 for name in LAYOUTS}))[1]
-    assert claim.verdict == "reproduced", "the unseen ones stay at chance"
+    assert claim.verdict == "undecided", "the unseen ones never leave chance"
     assert claim.readings["by test accuracy"] == "not reproduced"
     assert "By test accuracy: not reproduced.\n" in claim.measured
 
@@ -71,6 +71,8 @@ def test_figure_1_tells_which_comes_first():
     assert judged_1(story(grokked=4000, kl_to_oracle=condensing(1000)))[:2] == ["reproduced"] * 2
     assert judged_1(story(grokked=4000, kl_to_oracle=condensing(4000)))[:2] == ["not reproduced"] * 2
     assert judged_1(story())[:2] == ["undecided"] * 2
+    assert judged_1(story(grokked=4000, kl_to_oracle=0.3))[1] == "not reproduced", "accuracy did not wait for it"
+    assert judged_1(story(kl_to_oracle=condensing(1000)))[1] == "undecided", "at chance anyway"
     back_again = story(grokked=4000, kl_to_oracle=lambda e: np.where((e == 1000) | (e >= 4000), 0.05, 1.0))
     claim = fig1.judge(runs_of({name: [back_again] * 5 for name in LAYOUTS}))[0]
     assert (claim.verdict, claim.readings[fig1.FOR_GOOD]) == ("reproduced", "not reproduced")
@@ -103,7 +105,7 @@ def test_figure_1_sees_the_gradient_spike_and_collapse():
 
 def test_what_phases_are_read_off():
     told = Story.of(story(grokked=4000, kl_to_oracle=line((0, 1), (1000, 1), (2000, 0.0)), train_loss=fitted))
-    assert aligns(told) == pytest.approx(1500, abs=20)
+    assert aligns(told, since=300) == pytest.approx(1500, abs=20)
     assert loss_rise(told) == 1.0
     assert loss_rise(Story.of(story(grokked=4000, train_loss=line((0, 4), (300, 0.1), (2000, 0.2))))) >= 1.8
     assert downward(pd.Series([3.0, 2.0, 1.0, 1.5, 2.0])) == pytest.approx(2 / 3)
@@ -113,7 +115,8 @@ def test_what_phases_are_read_off():
     ("changed", "expected"),
     [
         ({}, {}),
-        ({name_of(HELD, "adversarial"): 0.3}, {0: "partly"}),
+        ({name_of(HELD, "adversarial"): 0.3}, {0: "not reproduced"}),
+        ({name_of(DECAY, "adversarial"): 0.3}, {}),
         ({name_of(FREE, "oracle"): 1.0}, {1: "not reproduced", 3: "partly", 5: "not reproduced"}),
         ({name_of(FREE, "oracle"): 0.02}, {1: "not reproduced"}),
         ({name_of(HELD, "oracle"): 0.9}, {2: "partly", 6: "undecided"}),
@@ -128,7 +131,7 @@ def test_figure_2_follows_the_factorial(changed, expected):
 
 def test_figure_2_says_whether_adversarial_arms_memorise():
     claim = judge_at(factorial(AS_CLAIMED), UNSEEN)[0]
-    assert claim.measured.count("all 5 runs memorised.") == 3
+    assert claim.measured.count("all 5 runs memorised;") == 4
     assert claim.readings["among the runs that memorise"] == "reproduced"
 
 
@@ -159,21 +162,42 @@ def test_figure_3_does_not_decide_where_it_depends_on_the_threshold():
         (-0.1, 1.2, "undecided"),
         (-0.3, -0.1, "not reproduced"),
         (1.1, None, "not reproduced"),
-        (0.9, None, "reproduced"),
+        (0.9, None, "undecided"),
         (None, 1.2, "undecided"),
+        (0.4, 1.1, "undecided"),
+        (0.6, 1.9, "reproduced"),
     ],
 )
 def test_an_interval_decides_about_proportionality(low, high, expected):
     assert linear(Estimate(0.5, low, high)) == expected
 
 
-def test_the_decay_of_the_divergence_is_told_from_a_power():
-    tables = [story(kl_to_oracle=shape) for shape in (lambda e: np.exp(-e / 100), lambda e: 1 / (1 + e))]
-    (exponential, power, _), (other, inverse, slope) = (decay_slopes(curves) for curves in tables)
-    assert exponential > power
-    assert inverse > other
-    assert slope == pytest.approx(-1, abs=0.05)
-    assert decay_slopes(story()) is None, "a divergence that stays has no decay"
+@pytest.mark.parametrize(
+    ("shape", "exponential"),
+    [
+        (lambda e: np.exp(-e / 100), True),
+        (lambda e: 0.9 * np.exp(-e / 60) + 0.02, True),
+        (lambda e: 1 / (1 + e / 10), False),
+        (lambda e: 2 / (1 + e / 50) + 0.01, False),
+    ],
+)
+@pytest.mark.parametrize("grokked", [1000, 4000, None])
+def test_the_decay_of_the_divergence_is_told_from_an_inverse_whenever_the_run_groks(shape, exponential, grokked):
+    found = decay_of(story(grokked=grokked, kl_to_oracle=shape))
+    assert found is not None
+    assert (found.exponential > found.inverse) == exponential
+    assert max(found.exponential, found.inverse) > 0.999
+
+
+def test_a_divergence_that_hardly_falls_has_no_decay():
+    assert decay_of(story()) is None
+    assert decay_of(story(kl_to_oracle=lambda e: 0.8 + 0.2 * np.exp(-e / 100))) is None
+
+
+def test_times_that_rise_with_strength_are_no_inverse_of_it():
+    """The law with a floor cannot be fitted to them, which decides as much as a fit would."""
+    claims = fig3.judge(of_strengths(lambda strength: 2000 + 600 * np.log10((strength + 0.001) / 0.01)))
+    assert [claims[1].verdict, claims[3].verdict] == ["not reproduced"] * 2
 
 
 def test_the_ratio_of_gradients_is_that_before_and_after_memorising():
@@ -185,8 +209,14 @@ def test_the_ratio_of_gradients_is_that_before_and_after_memorising():
 def test_the_controls_do_not_credit_structure_with_what_any_gradient_does():
     as_claimed = dict.fromkeys([controls.NONE, *controls.LIVE, *controls.FROZEN, controls.SGD_NONE])
     as_claimed |= {controls.ORACLE: 2000, "attention frozen at the oracle": 1000, controls.SGD_ORACLE: 3000}
-    as_fast = as_claimed | dict.fromkeys(controls.LIVE, 2000)
-    assert verdicts(controls.FIGURE.judge(arms_of(as_fast)))[0] == "undecided"
+    as_claimed |= {controls.ORACLE_CONSTANT: 2000, controls.NONE_CONSTANT: 5000, controls.NOISE_CONSTANT: 2000}
+    claim = controls.FIGURE.judge(arms_of(as_claimed))[0]
+    assert claim.verdict == "reproduced"
+    assert claim.readings["against noise alone, constant distractors"] == "not reproduced"
+    noise = "gradient noise of equal norm"
+    for epoch, verdict in ((2000, "not reproduced"), (3000, "partly"), (None, "reproduced")):
+        claim = controls.FIGURE.judge(arms_of(as_claimed | {noise: epoch}))[0]
+        assert (claim.verdict, claim.readings[f"against {noise} alone"]) == (verdict, verdict)
     one_faster = as_claimed | {next(iter(controls.LIVE)): 500, controls.SGD_NONE: 500}
     assert verdicts(controls.FIGURE.judge(arms_of(one_faster))) == ["not reproduced", "reproduced", "not reproduced"]
 
@@ -209,7 +239,8 @@ def test_figure_4_compares_grokking_times():
     assert tickets_say(bayesian, BAYES=None) == ["not reproduced"] * 2
     assert tickets_say(bayesian, BAYES=4490) == ["reproduced"] * 2, "as early is a match"
     assert tickets_say(bayesian, BAYES=5100) == ["partly"] * 2, "surely later, and still within a quarter"
-    assert tickets_say("The ticket is dominated", FROZEN=7000) == ["not reproduced"] * 2
+    assert tickets_say("The ticket is dominated", FROZEN=7000) == ["partly"] * 2
+    assert tickets_say("The ticket is dominated", FROZEN=7000, QK=7000) == ["not reproduced"] * 2
     assert tickets_say("The ticket is dominated", FROZEN=6000) == ["undecided"] * 2
     assert tickets_say("Both tickets", BOTH=4200) == ["undecided"] * 2, "not surely earlier than one of them"
 
@@ -226,6 +257,14 @@ def test_figure_5_sees_a_broken_link():
     assert (beyond.verdict, beyond.readings["with max‖x‖ in front"]) == ("not reproduced", "reproduced")
     without = fine.drop(columns="explaining_away[paper]")
     assert len(judged_5(without, without)) == 2, "what is not recorded is not judged"
+
+
+def test_figure_5_looks_at_the_plateau_and_not_beyond_grokking():
+    loose = lambda epochs: np.select([epochs <= 300, epochs < 1000], [5.0, 0.5], 100.0)  # noqa: E731
+    curves = story(grokked=1000, **(bounds(0.1, 0.1, 0.1, 0.1, 2.0) | {"explaining_away[loose]": loose}))
+    curves = curves.reindex(range(0, 10_001, 20), method="ffill")
+    claim = judged_5(*[curves] * 3)[2]
+    assert (claim.verdict, claim.readings["after grokking too, to the end"]) == ("not reproduced", "reproduced")
 
 
 @pytest.mark.parametrize(
@@ -257,3 +296,94 @@ def test_the_contraction_and_the_wait_are_those_of_the_curves():
     assert wait.norm_after == pytest.approx(60 * np.exp(-2e-3 * 760), rel=1e-3)
     assert slope_of(story()) is None
     assert wait_of(story(memorised=None)) is None
+
+
+def judged_conditions(**columns):
+    """What is said of both conditions in runs that are all like this."""
+    share, norm = "structural_condition[tau=derived][share]", line((0, 40), (3000, 40), (3020, 20))
+    curves = story(grokked=4000, **({"mlp_norm": norm, "kl_to_oracle": 0.1, share: 1.0} | columns))
+    return conditions.FIGURE.judge(runs_of({str(name): [curves] * 5 for name in fig5.arms(Scale())}))
+
+
+def test_an_undefined_threshold_is_no_violation_of_the_structural_condition():
+    """Both hold throughout: nothing was missing at memorising, where an example or two were still answered wrongly."""
+    structured, threshold = (f"structural_condition[tau=derived][{entry}]" for entry in ("share", "threshold"))
+    unknown = {
+        structured: lambda e: np.where(e <= 320, np.nan, 1.0),
+        threshold: lambda e: np.where(e <= 320, np.nan, 0.05),
+    }
+    assert judged_conditions(mlp_norm=20.0, **unknown)[0].verdict == "not reproduced"
+    slips = {
+        structured: lambda e: np.where(e == 4000, np.nan, 1.0),
+        threshold: lambda e: np.where(e == 4000, np.nan, 0.05),
+    }
+    assert judged_conditions(**slips)[0].verdict == "reproduced"
+
+
+def test_the_corollary_is_also_asked_of_the_worst_example_and_whether_it_says_anything():
+    worst = "of the worst training example, as far as its least attention on an operand tells"
+    says = "and the bound says something: uniform attention would break it"
+    claim = judged_conditions(informative_mass_least=1e-9)[2]
+    assert (claim.verdict, claim.readings[worst], claim.readings[says]) == (
+        "reproduced",
+        "not reproduced",
+        "not reproduced",
+    )
+    tight = {"structural_condition[tau=derived][threshold]": 0.3}
+    assert judged_conditions(**tight)[2].readings[says] == "reproduced"
+
+
+def test_equation_5_waits_from_the_peak_of_the_norm():
+    """The norm doubles after memorising, then decays at the full rate until the run groks at half of it."""
+
+    def life(weight_decay):
+        rate = 1e-3 * weight_decay
+        grokked = 600 + 20 * round(np.log(2) / rate / 20)
+        norm = lambda e: np.select([e < 300, e < 600], [20.0, 30.0], 60 * np.exp(-rate * (e - 600)))  # noqa: E731
+        return story(grokked=grokked, mlp_norm=norm, **{"contraction[rate]": rate})
+
+    names = {decay.decay_arm(each): [life(each)] * 5 for each in decay.DECAYS}
+    claim = decay.FIGURE.judge(runs_of(names | {name: [life(1.0)] * 5 for name in decay.OPTIMIZERS}))[2]
+    assert claim.verdict == "not reproduced"
+    assert claim.readings["Section 5.1's contraction of the norm, half as long"] != "not reproduced"
+    rising = {name: [story(grokked=3000, mlp_norm=line((0, 20), (3000, 45)))] * 5 for name in names}
+    others = {name: [story()] * 5 for name in decay.OPTIMIZERS}
+    assert decay.FIGURE.judge(runs_of(rising | others))[2].verdict == "undecided", (
+        "a norm that need not fall says nothing"
+    )
+
+
+def test_a_run_that_groks_before_it_memorises_has_no_wait():
+    assert wait_of(story(memorised=500, grokked=400)) is None
+
+
+def test_a_norm_that_falls_in_a_straight_line_is_not_geometric():
+    straight = story(mlp_norm=line((0, 40), (300, 40), (10_000, 8.9)), train_loss=fitted)
+    slope = slope_of(straight)
+    assert slope is not None
+    assert slope.straight > 0.9
+    assert not slope.geometric
+
+
+def test_alignment_that_was_over_before_memorising_did_not_wait():
+    curves = story(grokked=4000, mlp_norm=line((0, 40), (300, 40), (2000, 25)), train_loss=fitted,
+                   kl_to_oracle=line((0, 0.9), (250, 0.05), (2000, 0.05), (2600, 0.02)))  # fmt: skip
+    claim = fig1.judge(runs_of({name: [curves] * 5 for name in LAYOUTS}))[7]
+    assert claim.said.startswith("Alignment cannot begin")
+    assert (claim.verdict, claim.readings["half of its first value, also before memorising"]) == (
+        "reproduced", "not reproduced",
+    )  # fmt: skip
+
+
+def test_the_norm_after_grokking_says_nothing_of_the_wait():
+    kl, norm = line((0, 1), (2700, 1), (2760, 0.4)), line((0, 40), (300, 40), (3000, 20), (4000, 20), (9000, 45))
+    curves = story(grokked=4000, mlp_norm=norm, train_loss=fitted, kl_to_oracle=kl)
+    late = curves.reindex(range(0, 10_001, 20), method="ffill").assign(mlp_norm=norm(np.arange(0, 10_001, 20)))
+    assert fig1.judge(runs_of({name: [late] * 5 for name in LAYOUTS}))[7].verdict == "reproduced"
+
+
+def test_a_long_wait_is_a_plateau_even_where_the_norm_does_not_contract():
+    curves = story(grokked=3000, mlp_norm=line((0, 20), (3000, 45)))
+    arms = {strength_arm(layout, strength): [curves] * 5 for layout in LAYOUTS for strength in (0.0, *STRENGTHS)}
+    (claim, *_) = (each for each in fig3.judge(runs_of(arms)) if "no plateau" in each.said)
+    assert (claim.verdict, claim.readings["by the norm alone"]) == ("not reproduced", "reproduced")

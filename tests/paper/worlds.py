@@ -71,14 +71,14 @@ def by_fig2():
     return worlds + [factorial(AS_CLAIMED, other) for other in (perfect, nothing, without)]
 
 
-def of_strengths(grokked, lives=(), **curves):
+def of_strengths(grokked, lives=(), memorised=300, **curves):
     """Results of Figure 3 by when arms grok and by curves, both functions of the strength."""
     rng, arms = np.random.default_rng(0), {}
     for layout in LAYOUTS:
         for strength in (0.0, *STRENGTHS):
             scatter = [np.exp(0.05 * rng.normal()) for _ in range(5)]
             arms[strength_arm(layout, strength)] = [
-                story(grokked=20 * round(min(grokked(strength), 9000) * factor / 20),
+                story(memorised, 20 * round(min(grokked(strength), 9000) * factor / 20),
                       **{name: value(strength * factor) for name, value in curves.items()})
                 for factor in scatter
             ]  # fmt: skip
@@ -102,9 +102,9 @@ def plateau(strength):
     return lambda epochs: 40 * np.exp(-np.maximum(epochs - 300, 0) / 3000)
 
 
-def ratio(late):
+def ratio(late, memorised=300):
     """The prior's gradient, which changes when the run memorises."""
-    return lambda strength: lambda epochs: np.where(epochs < 300, 0.1, late)
+    return lambda strength: lambda epochs: np.where(epochs < memorised, 0.1, late)
 
 
 def fitted(epochs):
@@ -113,20 +113,20 @@ def fitted(epochs):
 
 
 def by_fig3():
-    good = {"kl_to_oracle": decaying, "prior_gradient": ratio(10.0)}
+    good = {"kl_to_oracle": decaying, "prior_gradient": ratio(10.0, 600)}
     bad = {
         "kl_to_oracle": slow, "prior_gradient": ratio(0.01), "mlp_norm": plateau,
         "train_loss": lambda strength: fitted,
     }  # fmt: skip
     lives = [
-        story(grokked=1060, **{name: value(1.0) for name, value in made.items()})
-        for made in (good, good, good, bad, bad)
+        story(memorised, 1060, **{name: value(1.0) for name, value in made.items()})
+        for memorised, made in ((600, good), (600, good), (600, good), (300, bad), (300, bad))
     ]
     inverse, root = (lambda s: 1000 + 1 / (1 / 7000 + s / 60)), (lambda s: 1000 * (s + 1e-3) ** -0.3)
     return [
-        of_strengths(inverse, **good),
+        of_strengths(inverse, memorised=600, **good),
         of_strengths(root, **bad),
-        of_strengths(inverse, lives, **good),
+        of_strengths(inverse, lives, memorised=600, **good),
         of_strengths(lambda s: 1000 + 800 * s, **bad),
         runs_of({name: [story(memorised=None)] * 5 for name in fig3.arms(FULL)}),
     ]
@@ -134,11 +134,14 @@ def by_fig3():
 
 def by_controls():
     never = dict.fromkeys([controls.NONE, *controls.LIVE, *controls.FROZEN, controls.SGD_NONE])
+    never |= {controls.NONE_CONSTANT: 6000, controls.NOISE_CONSTANT: 6000, controls.ORACLE_CONSTANT: 3000}
     claimed = never | {controls.ORACLE: 2000, "attention frozen at the oracle": 1000, controls.SGD_ORACLE: 3000}
     against = dict.fromkeys(claimed, 1000) | {
         controls.ORACLE: 4000, "attention frozen at the oracle": 4000, controls.SGD_ORACLE: 4000,
     }  # fmt: skip
-    return [arms_of(claimed), arms_of(against), arms_of(dict.fromkeys(claimed, 2000))]
+    helps = claimed | dict.fromkeys(controls.LIVE, 5000)
+    nothing = dict.fromkeys(claimed)
+    return [arms_of(each) for each in (claimed, against, dict.fromkeys(claimed, 2000), helps, nothing)]
 
 
 TICKETS = {
@@ -167,7 +170,7 @@ def by_fig4():
     named = {value: name for name, value in vars(tickets).items() if isinstance(value, str)}
     against = {named[name]: epoch for name, epoch in reverse.items() if name in named} | {"RANDOM": 1000}
     near = {"BAYES": 4600, "TAUGHT": 4600, "TRANSFER": 4000, "BAYES_PRUNED": 4000}
-    between = {"BOTH": 5000, "TRANSFER": 6000}
+    between = {"BOTH": 5000, "TRANSFER": 6000, "FROZEN": 7000}
     return [of_tickets(**changed) for changed in ({}, against, near, between, dict.fromkeys(against, 4000))]
 
 
@@ -219,15 +222,18 @@ def by_decay():
     def none(weight_decay, seed):
         return story(memorised=None)
 
+    def far(weight_decay, seed):
+        return under_decay(weight_decay, seed, first=200.0, speed=0.85)
+
     def mixed(*lives):
         return lambda weight_decay, seed: lives[seed](weight_decay, seed)
 
     def world(life):
-        names = {decay.decay_arm(each): each for each in decay.DECAYS} | dict.fromkeys(decay.OTHERS, 1.0)
+        names = {decay.decay_arm(each): each for each in decay.DECAYS} | dict.fromkeys(decay.OPTIMIZERS, 1.0)
         return runs_of({name: [life(each, seed) for seed in range(5)] for name, each in names.items()})
 
     lives = (good, bad, flat, none, mixed(good, good, good, bad, bad), mixed(flat, flat, flat, good, good),
-             mixed(good, good, good, flat, flat))  # fmt: skip
+             mixed(good, good, good, flat, flat), mixed(bad, bad, bad, far, far))  # fmt: skip
     return [world(life) for life in lives]
 
 
