@@ -40,8 +40,10 @@ TRUE: dict[str, Law] = {
 }
 FALSE: dict[str, Law] = {
     "exponent ½, 6,000 without a prior": added(1000, 6000, 600, 0.5),
+    "exponent ½, near the floor at most strengths": added(1000, 6000, 60, 0.5),
     "exponent 2, 6,000 without a prior": added(1000, 6000, 6, 2.0),
     "no effect, 3,000": level(3000),
+    "later with strength": lambda s: 2000 + 600 * np.log10((s + 1e-3) / 1e-2),
 }
 
 
@@ -71,7 +73,7 @@ def main() -> None:
                 for _ in range(given.runs):
                     found = laws_of(simulated(law, scatter, rng))
                     for fit, count in counts.items():
-                        count[verdict_on_law(found[fit])] += 1
+                        count[verdict_on_law(found[fit], found["slope"])] += 1
                 for fit, count in counts.items():
                     shares = (
                         f"{count[word] / given.runs:.0%}" for word in ("reproduced", "not reproduced", "undecided")
