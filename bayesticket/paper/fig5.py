@@ -90,6 +90,7 @@ def _holds(tables: list[Curves]) -> Claim:
         + ", ".join(f"{link} {ratio:.4f}" for link, ratio in largest.items())
         + ".",
         holds,
+        about="Lemma 5.1",
     )
 
 
@@ -115,6 +116,7 @@ def _as_stated(tables: list[Curves]) -> Claim:
         sentences(f"the gradient is below the bound throughout in {so_many(sum(below), len(tables))}"),
         verdict_of(below),
         readings={"with max‖x‖ in front": verdict_of(_stays_below(tables, "scaled"))},
+        about="Lemma 5.1",
     )
 
 

@@ -86,6 +86,16 @@ def share(times: Times) -> str:
     return f"{grokked}, median {median_time(times)}" if times.reached.any() else grokked
 
 
+def grokked_at(times: Times) -> str:
+    """In which runs of an arm grokking was seen, and their median, as a sentence says it.
+
+    >>> grokked_at(Times.of([1300, 1200, 1210], trained=[10_000] * 3)), grokked_at(Times.of([None] * 3, [900] * 3))
+    ('in all 3 runs, at median epoch 1,210', 'in none of 3 runs')
+    """
+    reached, middle = so_many(int(np.sum(times.reached)), len(times)), median_time(times).value
+    return f"in {reached}" if middle is None else f"in {reached}, at median epoch {middle:,.0f}"
+
+
 def shares(times: Mapping[str, Times], names: Iterable[str]) -> str:
     """How many runs of these arms grokked, and their medians, a line each."""
     return "\n".join(f"{name}: {share(times[name])}." for name in names)
