@@ -23,7 +23,7 @@ from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
 FORMS = {
-    "scaled": "the paper's with lengths, 2 ‖W_V‖ max‖x‖ L √(2ℓ)",
+    "scaled": "the paper's, with max‖x‖ in front",
     "paper": "the paper's, 2 ‖W_V‖ L √(2ℓ)",
     "loose": "with the values' own length, 2 R L √(2ℓ)",
     "global": "global",

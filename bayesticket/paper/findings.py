@@ -1,13 +1,13 @@
 """The findings: five sentences and a figure, computed from the results; what has not been run is left out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
 import plotly.graph_objects as go
 import xarray as xr
 
-from bayesticket.analysis import Times, log_rank_p
+from bayesticket.analysis import Times, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, PALETTE, add_band, finish_arms, stacked, style
 from bayesticket.paper import controls, tickets
 from bayesticket.paper.arms import STRENGTH
@@ -49,17 +49,17 @@ Found = Mapping[str, Results]
 """Results by the name of their figure."""
 
 
-def findings(results: Found) -> list[str]:
-    """A sentence for each subject of which there are results."""
+def findings(results: Found) -> dict[str, str]:
+    """A sentence for each subject of which there are results, by a heading."""
     minimal, standard = _by_model(results)
-    said = []
-    for subject in (_mirrors, _prior, _controls, _factorial, _tickets):
+    said = {}
+    for heading, subject in SUBJECTS.items():
         first, second = subject(minimal), subject(standard)
         if first is not None:
             beside = "" if second is None else "the same" if second.aside == first.aside else second.aside
-            said.append(f"In the minimal model, {first.said}{f' (standard layer: {beside})' if beside else ''}.")
+            said[heading] = f"In the minimal model, {first.said}{f' (standard layer: {beside})' if beside else ''}."
         elif second is not None:
-            said.append(f"In a standard layer, {second.said}.")
+            said[heading] = f"In a standard layer, {second.said}."
     return said
 
 
@@ -96,19 +96,20 @@ def _mirrors(found: Found) -> Finding | None:
     if "fig1" not in found:
         return None
     runs, share = with_mirrored(found["fig1"], UNAIDED)
+    unaided = f"without a prior, with {UNAIDED}"
     gaps, highest = [], []
     for curves in curves_of(runs, UNAIDED).values():
         gap = curves[TEST.curve] - curves[UNSEEN.curve]
         gaps.append(float(gap.max()))
         highest.append([float(curves[name].loc[gap.idxmax()]) for name in (TEST.curve, UNSEEN.curve, MIRRORED)])
     if max(gaps) < HIDDEN:
-        said = f"test accuracy is never more than {max(gaps):.1%} above unseen accuracy"
-        return Finding(f"without a prior, {said}", said)
+        said = f"test accuracy is at most {100 * max(gaps):.1f} percentage points above unseen accuracy"
+        return Finding(f"{unaided}, {said}", said)
     tests, unseens, mirroreds = zip(*highest, strict=True)
     reached = f"test accuracy is {across(tests, '.0%')} while unseen accuracy is {median(unseens):.1%}"
     nothing = ", although it has generalised nothing" if max(unseens) < CHANCE else ""
     return Finding(
-        f"without a prior, {reached}: the model answers {median(mirroreds):.0%} of the test examples b + a whose "
+        f"{unaided}, {reached}: the model answers {median(mirroreds):.0%} of the test examples b + a whose "
         f"a + b is in training, which are {share:.0%} of all test examples{nothing}",
         reached,
     )
@@ -157,16 +158,25 @@ def _prior(found: Found) -> Finding | None:
     if name is None:
         return None
     without, given = (arm_times(found[name].runs, arm) for arm in PRIOR[name])
-    p = f"log-rank p = {log_rank_p(given, without):.2g}"
-    counted = f"without a prior {grokked_at(without)}, and with the prior {grokked_at(given)}; {p}"
-    return Finding(f"with random distractors, grokking was seen {counted}", counted)
+    counted = f"{_grokked(without, 'without a prior')}, and {_grokked(given, 'with it')}"
+    return Finding(f"with random distractors, {counted}; {_p(given, without)}", counted.replace(" grokked", ""))
 
 
-def _by_count(times: Mapping[str, Times]) -> str:
+def _grokked(times: Times, arm: str) -> str:
+    epoch = median_time(times).value
+    at = "" if epoch is None else f", at median epoch {epoch:,.0f}"
+    return f"{so_many(int(times.reached.sum()), len(times))} grokked {arm}{at}"
+
+
+def _p(first: Times, second: Times) -> str:
+    return f"log-rank p = {log_rank_p(first, second):.2g}"
+
+
+def by_count(times: Mapping[str, Times]) -> Finding:
     """How many runs of each arm grokked, arms of one count together.
 
     >>> some = {"with a": [200], "with b": [None], "with c": [900]}
-    >>> _by_count({name: Times.of(epochs * 5, trained=[900] * 5) for name, epochs in some.items()})
+    >>> by_count({name: Times.of(epochs * 5, trained=[900] * 5) for name, epochs in some.items()}).said
     'all 5 runs grokked with a and with c; none of 5 runs with b'
     """
     arms: dict[int, list[str]] = {}
@@ -174,7 +184,8 @@ def _by_count(times: Mapping[str, Times]) -> str:
         arms.setdefault(int(each.reached.sum()), []).append(name)
     of = len(next(iter(times.values())))
     first, *others = (f"{so_many(n, of)} | {listed(arms[n], 'and' if n else 'or')}" for n in sorted(arms, reverse=True))
-    return "; ".join([first.replace("|", "grokked"), *(each.replace("| ", "") for each in others)])
+    said = "; ".join([first.replace("|", "grokked"), *(each.replace("| ", "") for each in others)])
+    return Finding(said, said if others else f"{so_many(next(iter(arms)), of)} grokked in each case")
 
 
 AIMED = {controls.ORACLE: "with the prior", "attention frozen at the oracle": "with attention frozen on the operands"}
@@ -192,10 +203,10 @@ def _controls(found: Found) -> Finding | None:
     if "controls" not in found:
         return None
     times = {arm: arm_times(found["controls"].runs, arm) for arm in (*AIMED, *ELSEWHERE)}
-    counted = _by_count({{**AIMED, **ELSEWHERE}[arm]: each for arm, each in times.items()})
+    counted = by_count({{**AIMED, **ELSEWHERE}[arm]: each for arm, each in times.items()})
     parts = all(times[arm].reached.all() for arm in AIMED) and not any(times[arm].reached.any() for arm in ELSEWHERE)
     ending = ", so that what decides is where attention points, and not that it gets a gradient" if parts else ""
-    return Finding(f"with random distractors, {counted}{ending}", counted)
+    return Finding(f"with random distractors, {counted.said}{ending}", counted.aside)
 
 
 BOTH = (DECAY, "oracle")
@@ -212,9 +223,10 @@ def _factorial(found: Found) -> Finding | None:
     if "fig2" not in found:
         return None
     times = {cell: arm_times(found["fig2"].runs, name_of(*cell)) for cell in CELLS}
-    counted = _by_count({CELLS[cell]: each for cell, each in times.items()})
+    counted = by_count({CELLS[cell]: each for cell, each in times.items()})
     parts = all(each.reached.all() if cell == BOTH else not each.reached.any() for cell, each in times.items())
-    return Finding(f"with two random distractors, {counted}{', so that it takes both' if parts else ''}", counted)
+    ending = ", so that it takes both" if parts else ""
+    return Finding(f"with two random distractors, {counted.said}{ending}", counted.aside)
 
 
 def _tickets(found: Found) -> Finding | None:
@@ -223,11 +235,21 @@ def _tickets(found: Found) -> Finding | None:
     arms = (tickets.BAYES, tickets.TAUGHT, tickets.WINNING, tickets.TRANSFER)
     times = {arm: arm_times(found["fig4"].runs, tickets.name_of("constant", arm)) for arm in arms}
     bayes, taught, own, fresh = (grokked_at(times[arm]) for arm in arms)
-    p = " and ".join(f"{log_rank_p(times[tickets.BAYES], times[arm]):.2g}" for arm in arms[2:])
-    against = f"{own} on its own weights and {fresh} on fresh ones (log-rank p = {p})"
     return Finding(
-        f"with constant distractors, grokking was seen with the Bayesian ticket (fresh weights and the prior) {bayes}; "
-        f"with the winning ticket (pruned, then trained again) {against}; and with a prior toward the attention of a "
-        f"trained model {taught}",
-        f"{bayes}; {against}; and {taught}",
+        f"with constant distractors, the Bayesian ticket (fresh weights and the prior) grokked {bayes}, and the "
+        f"winning ticket (pruned, then trained again) {own} on its own weights and {fresh} on fresh ones "
+        f"({_p(times[tickets.BAYES], times[tickets.TRANSFER])} against the last); with a prior toward the attention of "
+        f"a trained model fresh weights grokked {taught}",
+        f"the Bayesian ticket {bayes}, the winning ticket {own} and {fresh}, with the attention of a trained model "
+        f"{taught}",
     )
+
+
+SUBJECTS: Mapping[str, Callable[[Found], Finding | None]] = {
+    "Mirror images": _mirrors,
+    "The prior": _prior,
+    "Controls": _controls,
+    "Norm and attention": _factorial,
+    "Tickets": _tickets,
+}
+"""What is said, in this order; each is None without the results of its figure."""

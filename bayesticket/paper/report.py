@@ -80,14 +80,14 @@ def _findings(judged: Sequence[Judged]) -> list[Section]:
         return []
     shown = [] if drawn is None else [Section("", [drawn[0]], drawn[1])]
     small = [SMALL] if not all(_is_full(each.figure, each.results) for each in judged) else []
-    return [Section("Findings", [TERMS, *small, *said]), *shown]
+    return [Section("Findings", [TERMS, *small], Notes(said)), *shown]
 
 
 def _scored(judged: Sequence[Judged]) -> list[str]:
     """How many claims of each model have each verdict, of how many runs, and what is missing."""
     by_model = {model: [claim for each in judged if each.model == model for claim in each.claims] for model in MODELS}
     counts = [
-        f"{model}: {_counted(len(claims), 'claim')}, {tally(claims)}." for model, claims in by_model.items() if claims
+        f"{model}, {_counted(len(claims), 'claim')}: {tally(claims)}." for model, claims in by_model.items() if claims
     ]
     headers = _distinct(each.results for each in judged)
     epochs = sum(header.epoch for header in headers)

@@ -87,13 +87,14 @@ def share(times: Times) -> str:
 
 
 def grokked_at(times: Times) -> str:
-    """In which runs of an arm grokking was seen, and their median, as a sentence says it.
+    """When the runs of an arm grokked, or how many did, to follow “grokked”.
 
-    >>> grokked_at(Times.of([1300, 1200, 1210], trained=[10_000] * 3)), grokked_at(Times.of([None] * 3, [900] * 3))
-    ('in all 3 runs, at median epoch 1,210', 'in none of 3 runs')
+    >>> [grokked_at(Times.of(epochs, trained=[900] * 3)) for epochs in ([100, 500, 400], [100, 500, None], [None] * 3)]
+    ['at median epoch 400', 'in 2 of 3 runs, at median epoch 500', 'in none of 3 runs']
     """
-    reached, middle = so_many(int(np.sum(times.reached)), len(times)), median_time(times).value
-    return f"in {reached}" if middle is None else f"in {reached}, at median epoch {middle:,.0f}"
+    n, middle = int(np.sum(times.reached)), median_time(times).value
+    counted = [] if n == len(times) else [f"in {so_many(n, len(times))}"]
+    return ", ".join(counted if middle is None else [*counted, f"at median epoch {middle:,.0f}"])
 
 
 def shares(times: Mapping[str, Times], names: Iterable[str]) -> str:

@@ -86,7 +86,7 @@ UNJUDGED = (
     Unjudged(
         "The squared distance from the oracle is at least 2 min α* times the divergence.",
         "Lemma D.1, Eq. 50",
-        "The lemma presumes a target without zeros; the oracle is 0 on distractors, where the constant is 0 and "
+        "The lemma presumes a target without zeros; for the oracle, which is 0 on distractors, the constant is 0 and "
         "excludes nothing.",
     ),
     Unjudged(
