@@ -18,6 +18,7 @@ from bayesticket.paper.scorecard import Judged, judged_in, scorecard_table
 from bayesticket.paper.unjudged import unjudged_table
 
 REPORT = "report.html"
+NOT_YET = "They are computed from Figures 1 to 4 and the controls, which have not been run yet."
 
 
 @cache
@@ -50,7 +51,7 @@ class Findings(SphinxDirective):
         """A list, or a sentence that says that there is nothing to say yet."""
         said = findings({each.figure.name: each.results for each in shipped()})
         lines = [f"- **{heading}.** {text}" for heading, text in said.items()]
-        return self.parse_text_to_nodes("\n".join([TERMS, "", *lines]) if said else "The runs are under way.")
+        return self.parse_text_to_nodes("\n".join([TERMS, "", *lines]) if said else NOT_YET)
 
 
 class Scorecard(SphinxDirective):
