@@ -47,9 +47,8 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
     judged = judged_in(place)
     results = [each.results for each in judged]
     rules = shared_rules([each.claims for each in judged])
-    folds = [
-        Fold("Claims that no experiment can judge", f"{len(UNJUDGED)} claims", [Section("", [], unjudged_table())])
-    ]
+    beyond = [Section("", [BEYOND], unjudged_table())]
+    folds = [Fold("Claims that no experiment can judge", _counted(len(UNJUDGED), "claim"), beyond)]
     if general := rules[0].general:
         said = [Section("", [], Notes(general))]
         folds.append(Fold("Rules of several figures", _counted(len(general), "rule"), said))
@@ -57,12 +56,13 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
         Fold(each.figure.title, tally(each.claims), figure_sections(each, of_figure))
         for each, of_figure in zip(judged, rules, strict=True)
     ]
-    folds.append(Fold(HOW, _times(results), [Section("", [], _settings(results))]))
+    folds.append(Fold(HOW, _different(results), [Section("", [_times(results)], _settings(results))]))
     opening = [*_findings(judged), Section("Scorecard", _scored(judged), scorecard_table(judged)), Section("", READING)]
     return write_page(page, "What the paper's figures show when they are run again", [*opening, *folds])
 
 
 HOW = "How it was made"
+BEYOND = "Where the paper says it, and why no run can agree or disagree with it."
 SMALL = "Some of these runs are not of the paper's scale, so the findings may differ from those at full scale."
 READING = (
     "Below are the details: of each claim what was measured, its rules, and the runs that it rests on.",
@@ -89,13 +89,13 @@ def _scored(judged: Sequence[Judged]) -> list[str]:
     counts = [
         f"{model}, {_counted(len(claims), 'claim')}: {tally(claims)}." for model, claims in by_model.items() if claims
     ]
-    headers = _distinct(each.results for each in judged)
-    epochs = sum(header.epoch for header in headers)
+    results = [each.results for each in judged]
+    epochs = sum(header.epoch for header in _distinct(results))
     missing = [name for name in NAMES if name not in {each.figure.name for each in judged}]
     return [
         " ".join(text[0].upper() + text[1:] for text in counts),
-        f"They rest on {_counted(len(headers), 'different run')}, {epochs:,} epochs in all. Each verdict follows from "
-        "rules that were written before the runs, and links to what was measured.",
+        f"They rest on {_different(results)}, {epochs:,} epochs in all. Each verdict follows from rules, and links to "
+        "these and to what was measured.",
         *([f"Not run yet: {', '.join(missing)}."] if missing else []),
     ]
 
@@ -220,12 +220,15 @@ def _reached(epochs: pd.Series) -> str:
 
 
 def _times(results: Sequence[Results]) -> str:
-    headers = _distinct(results)
-    seconds = sum(header.seconds for header in headers)
+    seconds = sum(header.seconds for header in _distinct(results))
     return (
-        f"{_counted(len(headers), 'different run')} took {seconds / 3600:.2f} hours of training in all, each on one "
-        f"thread; two at a time that is {seconds / 7200:.2f} hours on two cores, and longer beside other programs."
+        f"{_different(results)} took {seconds / 3600:.2f} hours of training in all, each on one thread; two at a time "
+        f"that is {seconds / 7200:.2f} hours on two cores, and longer beside other programs."
     )
+
+
+def _different(results: Iterable[Results]) -> str:
+    return _counted(len(_distinct(results)), "different run")
 
 
 def _settings(results: Sequence[Results]) -> Table:
