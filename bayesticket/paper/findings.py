@@ -1,8 +1,10 @@
 """The findings: five sentences and a figure, computed from the results; what has not been run is left out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import median
+from typing import TypeVar
 
 import plotly.graph_objects as go
 import xarray as xr
@@ -12,14 +14,14 @@ from bayesticket.figures import ACCURACY, PALETTE, add_band, finish_arms, stacke
 from bayesticket.paper import controls, tickets
 from bayesticket.paper.arms import STRENGTH
 from bayesticket.paper.factorial import DECAY, FREE, name_of
-from bayesticket.paper.figure import STANDARD_NAME, curves_of, diverged_runs
+from bayesticket.paper.figure import FEWEST, STANDARD_NAME, curves_of, diverged_runs
 from bayesticket.paper.readings import CHANCE, TEST, UNSEEN
 from bayesticket.paper.results import Results
 from bayesticket.paper.scorecard import MODELS
 from bayesticket.paper.strengths import strength_arm
 from bayesticket.paper.times import arm_times, grokked_at
 from bayesticket.paper.words import across, listed, so_many
-from bayesticket.runs import restore_config
+from bayesticket.runs import TrainConfig, restore_config
 from bayesticket.sweeps import Runs
 
 TERMS = (
@@ -45,6 +47,7 @@ class Finding:
     """The same in short, to stand beside what another model shows."""
 
 
+_Arm = TypeVar("_Arm", bound=Hashable)
 Found = Mapping[str, Results]
 """Results by the name of their figure."""
 
@@ -84,12 +87,18 @@ def with_mirrored(results: Results, arm: str) -> tuple[Runs, float]:
     `(n · test − u · unseen) / (n − u)`, and not known where there are none.
     """
     runs = results.runs.sel(intervention=[arm])
-    halves = [restore_config(results.headers[arm, seed].config, {}).split().test for seed in runs.seeds]
-    n = xr.DataArray([len(half) for half in halves], dims="seed")
-    u = xr.DataArray([len(half) if half.unseen is None else int(half.unseen.sum()) for half in halves], dims="seed")
+    sizes = [_sizes(restore_config(results.headers[arm, seed].config, {})) for seed in runs.seeds]
+    n, u = (xr.DataArray(list(each), dims="seed") for each in zip(*sizes, strict=True))
     answered = n * runs.curves[TEST.curve] - u * runs.curves[UNSEEN.curve]
     mirrored = (answered / (n - u).where(n > u)).clip(0, 1)
     return Runs(runs.curves.assign({MIRRORED: mirrored})), float(((n - u) / n).mean())
+
+
+@lru_cache(maxsize=64)
+def _sizes(config: TrainConfig) -> tuple[int, int]:
+    """The number of test examples, and of unseen ones among them."""
+    test = config.split().test
+    return len(test), len(test) if test.unseen is None else int(test.unseen.sum())
 
 
 def _mirrors(found: Found) -> Finding | None:
@@ -158,7 +167,7 @@ def _prior(found: Found) -> Finding | None:
     if name is None:
         return None
     without, given = (arm_times(found[name].runs, arm) for arm in PRIOR[name])
-    counted = f"{_grokked(without, 'without a prior')}, and {_grokked(given, 'with it')}"
+    counted = f"{_grokked(without, 'without a prior')}, and {_grokked(given, 'with the prior')}"
     return Finding(f"with random distractors, {counted}; {_p(given, without)}", counted.replace(" grokked", ""))
 
 
@@ -183,9 +192,19 @@ def by_count(times: Mapping[str, Times]) -> Finding:
     for name, each in times.items():
         arms.setdefault(int(each.reached.sum()), []).append(name)
     of = len(next(iter(times.values())))
-    first, *others = (f"{so_many(n, of)} | {listed(arms[n], 'and' if n else 'or')}" for n in sorted(arms, reverse=True))
-    said = "; ".join([first.replace("|", "grokked"), *(each.replace("| ", "") for each in others)])
-    return Finding(said, said if others else f"{so_many(next(iter(arms)), of)} grokked in each case")
+    counted = [(so_many(n, of), listed(arms[n], "and" if n else "or")) for n in sorted(arms, reverse=True)]
+    (most, where), *others = counted
+    said = "; ".join([f"{most} grokked {where}", *(f"{count} {names}" for count, names in others)])
+    return Finding(said, said if others else f"{most} grokked in each case")
+
+
+def _parts(times: Mapping[_Arm, Times], arms: Iterable[_Arm]) -> bool:
+    """Whether all runs of these arms grokked and none of the others, and there are enough of them to say so."""
+    chosen = set(arms)
+    few = any(len(each) < FEWEST for each in times.values())
+    return not few and all(
+        each.reached.all() if arm in chosen else not each.reached.any() for arm, each in times.items()
+    )
 
 
 AIMED = {controls.ORACLE: "with the prior", "attention frozen at the oracle": "with attention frozen on the operands"}
@@ -204,9 +223,8 @@ def _controls(found: Found) -> Finding | None:
         return None
     times = {arm: arm_times(found["controls"].runs, arm) for arm in (*AIMED, *ELSEWHERE)}
     counted = by_count({{**AIMED, **ELSEWHERE}[arm]: each for arm, each in times.items()})
-    parts = all(times[arm].reached.all() for arm in AIMED) and not any(times[arm].reached.any() for arm in ELSEWHERE)
-    ending = ", so that what decides is where attention points, and not that it gets a gradient" if parts else ""
-    return Finding(f"with random distractors, {counted.said}{ending}", counted.aside)
+    ending = ", so that what decides is where attention points, and not that it gets a gradient"
+    return Finding(f"with random distractors, {counted.said}{ending if _parts(times, AIMED) else ''}", counted.aside)
 
 
 BOTH = (DECAY, "oracle")
@@ -224,8 +242,7 @@ def _factorial(found: Found) -> Finding | None:
         return None
     times = {cell: arm_times(found["fig2"].runs, name_of(*cell)) for cell in CELLS}
     counted = by_count({CELLS[cell]: each for cell, each in times.items()})
-    parts = all(each.reached.all() if cell == BOTH else not each.reached.any() for cell, each in times.items())
-    ending = ", so that it takes both" if parts else ""
+    ending = ", so that it takes both" if _parts(times, [BOTH]) else ""
     return Finding(f"with two random distractors, {counted.said}{ending}", counted.aside)
 
 
