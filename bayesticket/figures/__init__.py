@@ -19,7 +19,7 @@ from bayesticket.figures.measures import (
     plot_structure,
     write_families,
 )
-from bayesticket.figures.page import Cell, Notes, Section, Table, write_page
+from bayesticket.figures.page import Cell, Fold, Notes, Section, Table, write_page
 from bayesticket.figures.pictures import side_by_side, write_picture
 from bayesticket.figures.runs import plot_run, plot_runs
 from bayesticket.figures.style import (
@@ -49,6 +49,7 @@ __all__ = [
     "TEMPLATE",
     "Cell",
     "Family",
+    "Fold",
     "Look",
     "Notes",
     "Panel",

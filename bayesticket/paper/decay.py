@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -175,13 +175,12 @@ def judge(runs: Runs) -> list[Claim]:
     by_decay = {decay: list(curves_of(runs, decay_arm(decay)).values()) for decay in DECAYS}
     tables = [curves for each in by_decay.values() for curves in each]
     names = tuple(map(decay_arm, DECAYS))
-    return [
-        _geometric(tables, names),
-        _law(by_decay, names),
-        _equation_5(tables, names),
-        _variance(tables, names),
-        *(_contracts(name, list(curves_of(runs, name).values())) for name in OPTIMIZERS),
-    ]
+    claims = {
+        "Section 5.1": [_geometric(tables, names), _law(by_decay, names), _equation_5(tables, names)],
+        "Conjecture E.1": [_variance(tables, names)],
+        "Props. B.1 and B.2": [_contracts(name, list(curves_of(runs, name).values())) for name in OPTIMIZERS],
+    }
+    return [replace(claim, about=about) for about, judged in claims.items() for claim in judged]
 
 
 def _geometric(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
