@@ -250,17 +250,7 @@ def _law(tables: Mapping[float, Sequence[Curves]], names: tuple[str, ...]) -> Cl
         name: verdict_on_law(law, plain if "floor" in name else None) for name, law in laws.items()
     }
     shown = (f"{name}: exponent {law.exponent}" for name, law in laws.items() if law is not None)
-    grokked = (
-        f"Weight decay {decay:g}: {so_many(len(waits[decay]) if decay in waits else 0, len(each))} memorised before "
-        "they grokked or ended"
-        + (
-            f"; {so_many(int(waits[decay].reached.sum()), len(waits[decay]), which='of these')} grokked, and the wait "
-            f"was {across(waits[decay].epochs[waits[decay].reached].tolist())}."
-            if decay in waits
-            else "."
-        )
-        for decay, each in tables.items()
-    )
+    grokked = (_waits_in_words(decay, len(each), waits.get(decay)) for decay, each in tables.items())
     return Claim(
         "The plateau lasts in proportion to 1/weight decay.",
         (
@@ -274,6 +264,15 @@ def _law(tables: Mapping[float, Sequence[Curves]], names: tuple[str, ...]) -> Cl
         arms=names,
         readings=verdicts,
     )
+
+
+def _waits_in_words(decay: float, n: int, waits: Times | None) -> str:
+    said = (
+        f"Weight decay {decay:g}: {so_many(0 if waits is None else len(waits), n)} memorised before grokking or the end"
+    )
+    if waits is None or not waits.reached.any():
+        return f"{said}."
+    return f"{said}; of those that grokked the wait was {across(waits.epochs[waits.reached].tolist())}."
 
 
 def _equation_5(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:

@@ -212,6 +212,6 @@ def test_a_page_of_runs_in_a_store_says_where_they_are(tmp_path):
 
 @pytest.mark.parametrize("out", ["~no user of this name/x.html", "a\0b", "x" * 300 + ".html", ""])
 def test_where_a_report_cannot_be_written_is_said_before_anything_is_read(out, monkeypatch):
-    monkeypatch.setattr(report, "read_results", lambda *given: pytest.fail("results were read"))
+    monkeypatch.setattr(report, "judged_in", lambda *given: pytest.fail("results were read"))
     with pytest.raises(bt.BayesticketError, match=r"^out: got "):
         report.write_report(out=out)

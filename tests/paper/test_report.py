@@ -17,7 +17,7 @@ from bayesticket.paper.unjudged import UNJUDGED
 
 RUN = {"fig1": 0, "fig1-standard": 2, "controls": 0, "controls-standard": 1}
 """Figures, and which of its made-up worlds each is in."""
-N_FIGURES = 1 + 2 * 1 + 2 * 3
+N_FIGURES = 1 + 2 * 1 + 2 * 4
 """That of the findings, and those of the figures."""
 
 
