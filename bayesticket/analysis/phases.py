@@ -148,7 +148,7 @@ def find_phases_by_norm(
     >>> curves = pd.DataFrame({"train_accuracy": 1.0, "test_accuracy": 0.1, "kl_to_oracle": 1.0}, index=epochs)
     >>> curves["train_loss"], curves["mlp_norm"] = 4.7 * 0.99**epochs, 30 * 0.999**epochs
     >>> print(find_phases_by_norm(curves))
-    memorised at 0, plateau from 330, resurgence not reached, grokking not reached
+    memorised at 0, plateau from 300, resurgence not reached, grokking not reached
     """
     require_number("small", small, above=0.0, below=1.0)
     require_number("shrink", shrink, above=0.0, below=1.0)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -89,7 +90,12 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
     table = table.astype({column: "float64" if column in PRECISE else "float32" for column in table})
     curves, made = place / f"{name}.parquet", place / f"{name}.json"
     content = pa.Table.from_pandas(table.reset_index().astype({"intervention": "category"}), preserve_index=False)
-    write_atomically(curves, lambda file: pq.write_table(content, file, compression="zstd", compression_level=12))
+    numbers = [field.name for field in content.schema if pa.types.is_floating(field.type)]
+    options: dict[str, Any] = {  # numbers byte by byte, which halves the file
+        "compression": "zstd", "compression_level": 19, "use_dictionary": ["intervention"],
+        "use_byte_stream_split": numbers,
+    }  # fmt: skip
+    write_atomically(curves, lambda file: pq.write_table(content, file, **options))
     listed = [{"arm": arm, "seed": seed, **header.as_json()} for (arm, seed), header in results.headers.items()]
     text = json.dumps({"runs": listed}, ensure_ascii=False, indent=1)
     write_atomically(made, lambda file: file.write_text(text, encoding="utf-8"))

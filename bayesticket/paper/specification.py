@@ -1,8 +1,7 @@
 """The specification curve: the central claims in every setting that the details lost from our copy allow."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import product
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,68 +10,32 @@ from bayesticket.analysis import find_ticket, ticket_config
 from bayesticket.figures import SHADES, TEMPLATE
 from bayesticket.interventions import KLPrior
 from bayesticket.model import Architecture
-from bayesticket.paper.arms import LAYOUTS, STRENGTH, arm, baseline, with_prior
-from bayesticket.paper.fig1 import CONDENSED, RISEN, first_condensed
+from bayesticket.paper.arms import LAYOUTS, arm, baseline, with_prior
+from bayesticket.paper.central import CENTRAL, MAJORITY, Central, Found, Holds
 from bayesticket.paper.fig4 import FRESH
-from bayesticket.paper.figure import Claim, Curves, PaperFigure, Scale, Verdict, curves_of
+from bayesticket.paper.figure import Claim, PaperFigure, Scale, Verdict, curves_of
+from bayesticket.paper.lost import (
+    ARMS,
+    FREE,
+    NONE,
+    ORACLE,
+    SETTINGS,
+    STRENGTHS,
+    TRANSFER,
+    Setting,
+    dense,
+    name_of,
+    prior,
+)
 from bayesticket.paper.readings import UNSEEN, Grokking, by_every_reading
 from bayesticket.paper.strengths import LAWS, LINEAR, laws_of, verdicts_on_laws
 from bayesticket.paper.tickets import SPARSITY
-from bayesticket.paper.times import MATCHES, arm_times
+from bayesticket.paper.times import arm_times
 from bayesticket.paper.words import sentences, so_many
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
 
-NONE, FREE, TRANSFER = "no prior", "oracle, no weight decay", "winning ticket, fresh weights"
-STRENGTHS = (0.05, 0.2, STRENGTH)
-
-
-def prior(strength: float) -> str:
-    """The name of an arm with a prior toward the oracle."""
-    return f"oracle, strength {strength:g}"
-
-
-WEAKEST, ORACLE = prior(STRENGTHS[0]), prior(STRENGTH)
-ARMS = (NONE, *map(prior, STRENGTHS), FREE, TRANSFER)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One choice of what is lost from our copy of the paper.
-
-    >>> print(Setting(lr=1e-3, distractors="random distractors", path="no residual path", biases="biases"))
-    lr 0.001, random distractors, no residual path, biases
-    """
-
-    lr: float
-    distractors: str
-    path: str
-    biases: str
-
-    def __str__(self) -> str:
-        return f"lr {self.lr:g}, {self.distractors}, {self.path}, {self.biases}"
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the other figures have it, in either model."""
-        return self.lr == 1e-3 and self.biases == "biases"
-
-    @property
-    def is_random(self) -> bool:
-        """Whether runs see noise beside the operands."""
-        return LAYOUTS[self.distractors] == "random"
-
-
-SETTINGS = tuple(
-    Setting(*levels)
-    for levels in product((3e-4, 1e-3, 3e-3), LAYOUTS, ("no residual path", "residual path"), ("biases", "no biases"))
-)
-MAJORITY, ROBUST, ENOUGH = 0.5, 0.9, len(SETTINGS) // 4
-
-
-def name_of(arm: str, setting: Setting) -> str:
-    """The name of an arm in a setting."""
-    return f"{arm}: {setting}"
+ROBUST, ENOUGH = 0.9, len(SETTINGS) // 4
 
 
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
@@ -100,11 +63,6 @@ def _in_setting(config: TrainConfig, setting: Setting) -> TrainConfig:
     return replace(config, model=model, optimizer=replace(config.optimizer, lr=setting.lr))
 
 
-def dense(setting: Setting) -> str:
-    """The arm in whose run the ticket of a setting is found: one that groks."""
-    return ORACLE if setting.is_random else NONE
-
-
 def then(scale: Scale, runs: Runs) -> Configs:
     """The winning tickets on fresh weights."""
     made: dict[tuple[str, int], TrainConfig] = {}
@@ -115,124 +73,6 @@ def then(scale: Scale, runs: Runs) -> Configs:
             config = ticket_config(replace(plain, seed=seed), ticket, init_seed=FRESH + seed)
             made[name_of(TRANSFER, setting), seed] = config
     return made
-
-
-Holds = bool | None
-"""Whether a claim holds; None where it cannot be judged."""
-Arms = Mapping[str, Curves]
-"""The curves of the arms of one setting and seed, by arm."""
-OfSeed = Callable[[Arms, Setting, Grokking], Holds]
-
-
-def before(first: int | None, second: int | None, factor: float = 1.0) -> Holds:
-    """Whether one epoch is before another, which may be larger by a factor; None where neither was reached.
-
-    >>> before(1000, 2000), before(2000, 1000), before(1000, None), before(None, 1000), before(None, None)
-    (True, False, True, False, None)
-    """
-    if first is None or second is None:
-        return None if first is second else second is None
-    return first < factor * second
-
-
-def _oracle_earlier(arms: Arms, setting: Setting, reading: Grokking) -> Holds:
-    return before(reading.epoch(arms[ORACLE]), reading.epoch(arms[NONE]))
-
-
-def _stronger_earlier(arms: Arms, setting: Setting, reading: Grokking) -> Holds:
-    return before(reading.epoch(arms[ORACLE]), reading.epoch(arms[WEAKEST]))
-
-
-def _both_needed(arms: Arms, setting: Setting, reading: Grokking) -> Holds:
-    both, norm_alone, oracle_alone = (reading.epoch(arms[name]) is not None for name in (ORACLE, NONE, FREE))
-    return (both and not norm_alone and not oracle_alone) if both or norm_alone or oracle_alone else None
-
-
-def _condenses_first(arms: Arms, setting: Setting, reading: Grokking) -> Holds:
-    rises = reading.epoch(arms[NONE], RISEN)
-    return None if rises is None else before(first_condensed(arms[NONE]), rises)
-
-
-def _matches_ticket(arms: Arms, setting: Setting, reading: Grokking) -> Holds:
-    if reading.epoch(arms[dense(setting)]) is None:
-        return None
-    return before(reading.epoch(arms[ORACLE]), reading.epoch(arms[TRANSFER]), MATCHES)
-
-
-@dataclass(frozen=True)
-class Central:
-    """A central claim, how it is judged with each seed, and the arms that it is about."""
-
-    said: str
-    short: str
-    rule: str
-    of_seed: OfSeed | None
-    """None for the law of the strength, which is fitted to all seeds of a setting."""
-    arms: Sequence[str]
-
-
-CENTRAL = (
-    Central(
-        "The oracle makes runs grok earlier.",
-        "oracle earlier",
-        "With the oracle of strength 1 the seed groks earlier than without a prior. It cannot be judged where neither "
-        "groks.",
-        _oracle_earlier,
-        (NONE, ORACLE),
-    ),
-    Central(
-        "A stronger prior groks earlier.",
-        "earlier with strength",
-        f"With strength 1 the seed groks earlier than with {STRENGTHS[0]:g}. It cannot be judged where neither groks.",
-        _stronger_earlier,
-        (WEAKEST, ORACLE),
-    ),
-    Central(
-        "The grokking time is linear in 1/strength, down to a floor.",
-        "linear in 1/strength",
-        "The law of added rates, with a floor, is fitted to all seeds at strength 0 and three others.",
-        None,
-        (NONE, *map(prior, STRENGTHS)),
-    ),
-    Central(
-        "Generalisation is perfect only with both, weight decay and the oracle.",
-        "both needed",
-        "The seed groks with weight decay and the oracle, and with one of them alone it does not. It cannot be judged "
-        "where none of these groks.",
-        _both_needed,
-        (ORACLE, NONE, FREE),
-    ),
-    Central(
-        "Attention condenses before accuracy rises.",
-        "condenses first",
-        f"Without a prior the divergence first falls to {CONDENSED:.0%} of its first value before accuracy reaches "
-        f"{RISEN:.0%}. It cannot be judged where accuracy does not reach that.",
-        _condenses_first,
-        (NONE,),
-    ),
-    Central(
-        "The Bayesian ticket matches or outperforms the winning ticket on fresh weights.",
-        "Bayesian ticket",
-        f"With the oracle of strength 1 the seed groks before {MATCHES:g} times the epoch at which the winning ticket "
-        "on fresh weights does. It cannot be judged where neither groks, nor where the run in which the ticket is "
-        "found does not.",
-        _matches_ticket,
-        (ORACLE, TRANSFER),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Found:
-    """In how many of the seeds that can be judged a claim holds in one setting."""
-
-    n: int
-    of: int
-
-    @property
-    def holds(self) -> Holds:
-        """Whether it holds in most of them."""
-        return self.n > MAJORITY * self.of if self.of else None
 
 
 def found(runs: Runs, reading: Grokking) -> dict[tuple[Central, Setting], Found]:

@@ -135,7 +135,7 @@ def _in_words(name: str, law: PowerLaw | None) -> str:
     unaided = "" if law.unaided is None else f"without a prior the time is {_epochs(law.unaided)}"
     said = sentences(
         ", ".join(filter(None, (f"the exponent is {law.exponent}", floor, unaided))),
-        f"{so_many(law.n_censored, law.n)} never grokked",
+        f"{so_many(law.n - law.n_censored, law.n)} grokked",
     )
     return f"{name[0].upper()}{name[1:]}: {said[0].lower()}{said[1:]}"
 
@@ -170,7 +170,7 @@ def plot_law(runs: Runs) -> go.Figure:
                     x=fine, y=law.at(1 / fine), mode="lines", name=f"{layout}, {name}",
                     line={"color": colour, "width": 1.5, "dash": dash}, legendgroup=layout, hoverinfo="skip",
                 )  # fmt: skip
-    figure.update_layout(template=TEMPLATE, height=440, margin={"t": 40}, legend={"x": 0.02, "y": 0.98})
+    figure.update_layout(template=TEMPLATE, height=440, margin={"t": 40, "l": 80}, legend={"x": 0.02, "y": 0.98})
     figure.update_xaxes(type="log", title_text="1 / strength", dtick=1)
     figure.update_yaxes(type="log", title_text="epoch of grokking", tickformat=",d", dtick="D2")
     return figure

@@ -10,12 +10,13 @@ from bayesticket.analysis import Estimate
 from bayesticket.paper import conditions, controls, decay, fig1, fig3, fig5, find_figure
 from bayesticket.paper.alignment import decay_of, gradient_ratios
 from bayesticket.paper.arms import LAYOUTS
-from bayesticket.paper.decay import slope_of, wait_of
+from bayesticket.paper.decay import slope_of
 from bayesticket.paper.factorial import DECAY, FREE, HELD, QK, judge_at, name_of
 from bayesticket.paper.figure import Scale, verdict_of_share
 from bayesticket.paper.phases import Story, aligns, downward, loss_rise
 from bayesticket.paper.readings import UNSEEN
 from bayesticket.paper.strengths import STRENGTHS, linear, strength_arm
+from bayesticket.paper.waits import wait_of
 from bayesticket.paper.words import across
 from bayesticket.runs import MEMORISED
 from bayesticket.sweeps import Runs

@@ -8,7 +8,7 @@ import torch
 from stories import line, runs_of, story
 
 import bayesticket as bt
-from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, find_figure, specification
+from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, find_figure, lost
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.factorial import DECAY, FREE, HELD, OLD, name_of
 from bayesticket.paper.figure import Scale
@@ -65,18 +65,18 @@ def test_what_is_run_is_at_the_papers_scale():
 
 
 def test_the_specification_curve_has_every_setting_and_the_runs_of_other_figures_where_they_are_its_own():
-    assert len(set(specification.SETTINGS)) == 24
+    assert len(set(lost.SETTINGS)) == 24
     named = find_figure("specification").configs(Scale())
     assert len(named) == 24 * 5 * 3
     others = set().union(*(ids_of(name) for name in NAMES if name != "specification"))
     for (name, seed), config in named.items():
         arm, _, said = name.partition(": ")
-        (setting,) = (each for each in specification.SETTINGS if str(each) == said)
+        (setting,) = (each for each in lost.SETTINGS if str(each) == said)
         assert (config.seed, config.optimizer.lr, config.task.distractors) == (seed, setting.lr, said.split()[2])
         assert config.model.has_residual == ("no residual path" not in said)
         assert config.model.biases == ("no biases" not in said)
-        assert config.optimizer.weight_decay == (0.0 if arm == specification.FREE else 1.0)
-        alone = arm == specification.FREE and setting.is_random  # with one distractor, where Figure 2 has two
+        assert config.optimizer.weight_decay == (0.0 if arm == lost.FREE else 1.0)
+        alone = arm == lost.FREE and setting.is_random  # with one distractor, where Figure 2 has two
         assert (spec_id(config) in others) == (setting.is_ours and not alone), name
 
 

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 from stories import EPOCHS, arms_of, header_of, line, runs_of, story
 
-from bayesticket.paper import controls, decay, equation9, fig3, fig5, specification, tickets
+from bayesticket.paper import controls, decay, equation9, fig3, fig5, lost, tickets
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
 from bayesticket.paper.figure import Scale, arm_names
@@ -266,23 +266,20 @@ def by_equation9():
 def in_settings(life):
     """Results of the specification curve by what the arms of a setting do with a seed."""
     kept = ["train_accuracy", "test_accuracy", "unseen_accuracy", "kl_to_oracle"]
-    made = {(setting, seed): life(setting, seed) for setting in specification.SETTINGS for seed in range(3)}
+    made = {(setting, seed): life(setting, seed) for setting in lost.SETTINGS for seed in range(3)}
     return runs_of({
-        specification.name_of(arm, setting): [made[setting, seed][arm][kept] for seed in range(3)]
-        for setting in specification.SETTINGS
-        for arm in specification.ARMS
+        lost.name_of(arm, setting): [made[setting, seed][arm][kept] for seed in range(3)]
+        for setting in lost.SETTINGS
+        for arm in lost.ARMS
     })  # fmt: skip
 
 
 def by_specification():
-    none, free, transfer = specification.NONE, specification.FREE, specification.TRANSFER
+    none, free, transfer = lost.NONE, lost.FREE, lost.TRANSFER
     condensing = {early: lambda e, early=early: np.where(e >= (2000 if early else 6000), 0.05, 1.0) for early in (1, 0)}
 
     def strengths(time, seed):
-        return {
-            specification.prior(s): story(grokked=20 * round(time(s) * (1 + 0.01 * seed) / 20))
-            for s in specification.STRENGTHS
-        }
+        return {lost.prior(s): story(grokked=20 * round(time(s) * (1 + 0.01 * seed) / 20)) for s in lost.STRENGTHS}
 
     def claimed(setting, seed):
         rises = reaches(0.7).assign(kl_to_oracle=condensing[1](EPOCHS))
@@ -301,7 +298,7 @@ def by_specification():
         }
 
     def nothing(setting, seed):
-        return dict.fromkeys(specification.ARMS, story(memorised=None))
+        return dict.fromkeys(lost.ARMS, story(memorised=None))
 
     def by_path(first, second):
         return lambda setting, seed: (first if setting.path == "residual path" else second)(setting, seed)
