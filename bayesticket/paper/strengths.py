@@ -170,7 +170,12 @@ def plot_law(runs: Runs) -> go.Figure:
                     x=fine, y=law.at(1 / fine), mode="lines", name=f"{layout}, {name}",
                     line={"color": colour, "width": 1.5, "dash": dash}, legendgroup=layout, hoverinfo="skip",
                 )  # fmt: skip
-    figure.update_layout(template=TEMPLATE, height=440, margin={"t": 40, "l": 80}, legend={"x": 0.02, "y": 0.98})
+    figure.update_layout(
+        template=TEMPLATE,
+        height=480,
+        margin={"t": 90},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+    )
     figure.update_xaxes(type="log", title_text="1 / strength", dtick=1)
     figure.update_yaxes(type="log", title_text="epoch of grokking", tickformat=",d", dtick="D2")
     return figure

@@ -90,11 +90,15 @@ def test_what_is_folded_says_what_it_is_and_how_many_claims_have_which_verdict(t
 
 SIZES = """
 for (const each of document.querySelectorAll("details")) each.open = true;
-await new Promise((done) => setTimeout(done, 1500));
-const boxes = [...document.querySelectorAll(".plotly-graph-div")].map((plot) => {
+const measured = () => [...document.querySelectorAll(".plotly-graph-div")].map((plot) => {
   const drawn = plot.querySelector(".main-svg").getBoundingClientRect();
   return [plot.clientWidth, plot.clientHeight, Math.round(drawn.width), Math.round(drawn.height)];
 });
+const fits = ([width, height, ...drawn]) => Math.abs(width - drawn[0]) <= 1 && Math.abs(height - drawn[1]) <= 1;
+const pause = (time) => new Promise((done) => setTimeout(done, time));
+await pause(1500);
+for (let waited = 0; waited < 5000 && !measured().every(fits); waited += 250) await pause(250);
+const boxes = measured();
 return { boxes, page: document.documentElement.scrollWidth };
 """
 NOT_LAID_OUT = "<head><style>details:not([open]) > :not(summary) { display: none }</style>"
