@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -19,13 +19,23 @@ from bayesticket.measures import (
     OptimizerStep,
     additional,
     observe,
+    of_evaluation,
     run_forward,
     suited_to,
 )
-from bayesticket.model import TokenRows, choose_forward, load_parameters, mounted, not_shared
+from bayesticket.model import (
+    TokenRows,
+    choose_forward,
+    draw_position_ids,
+    draws_positions,
+    load_parameters,
+    mounted,
+    not_shared,
+)
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.description import describe_config
+from bayesticket.runs.evaluation import examples_of
 from bayesticket.runs.header import Part, Status
 from bayesticket.runs.prepare import build_model, require_target_of_both_halves
 from bayesticket.runs.records import Records
@@ -36,7 +46,7 @@ from bayesticket.runs.stopping import require_recorded
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import description_id, is_library_class
-from bayesticket.tasks import Examples
+from bayesticket.tasks import AbstractTask, Examples
 
 log = logging.getLogger("bayesticket")
 
@@ -51,9 +61,9 @@ class NonFiniteLoss(BayesticketError):
 
 @dataclass
 class _Half:
-    """One half of the split, with what is mounted when the model runs on it."""
+    """One half of the split, or other examples, with what is mounted when the model runs on it."""
 
-    name: Literal["train", "test"]
+    name: Literal["train", "test", "other"]
     batch: Examples
     live: Live
     observer: Observer
@@ -86,14 +96,18 @@ class Training:
         self.first_draw = train
         """The training half with the distractors that it was drawn with, which `redraw` replaces."""
         self.model = not_shared(build_model(config, self.device))
+        self.draws_positions = draws_positions(self.model)
         if measures is None:
             default = suited_to(self.model, train, DEFAULT_MEASURES)
             measures = (*default, *additional(default, config.measures))
         self.measures = tuple(measures)
         self.train = self._train_half(train, len(test))
-        self.test = self._test_half(test)
-        require_recorded(config.stop_when, [*self.train.observer.columns, *self.test.observer.columns])
-        self.forward: Literal["fast", "full"] = self._choose_forward()
+        self.test = _Half("test", test, *self._edited(test, self.measures, "test"))
+        self.evaluations = {label: self._evaluation(label, task) for label, task in (config.evaluate or {}).items()}
+        """What is observed beside both halves, by label."""
+        halves = [self.train, self.test, *self.evaluations.values()]
+        require_recorded(config.stop_when, self._columns())
+        self.forward: Literal["fast", "full"] = self._choose_forward(halves)
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
@@ -102,14 +116,14 @@ class Training:
         self.earlier: tuple[Part, ...] = ()
         """The parts that were trained before with other versions, where the run goes on."""
         self.last_step: OptimizerStep | None = None
-        for half in (self.train, self.test):
+        for half in halves:
             half.rows, half.live.epoch = self._rows_of(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse_loss(config.loss, self.model.cfg.d_vocab_out, train.targets)
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
         if not all(is_library_class(type(measure)) for measure in self.measures):
-            for half in (self.test, self.train):
+            for half in reversed(halves):
                 self._observe(half)  # mistakes in measures are found before training
 
     def _train_half(self, train: Examples, n_test: int) -> _Half:
@@ -119,14 +133,30 @@ class Training:
                 require_target_of_both_halves(part, len(train), n_test)
         return _Half("train", train, live, Observer(self.model, self.measures, train, "train"))
 
-    def _test_half(self, test: Examples) -> _Half:
+    def _edited(
+        self, batch: Examples, measures: Sequence[Measure], half: Literal["test", "any"]
+    ) -> tuple[Live, Observer]:
+        """The interventions at work on examples held out, and what observes them."""
         editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
         # Priors are not for examples held out.
-        live = Live(Recipe(editing), self.model, test, state_of=self.train.live)
-        return _Half("test", test, live, Observer(self.model, self.measures, test, "test"))
+        live = Live(Recipe(editing), self.model, batch, state_of=self.train.live)
+        return live, Observer(self.model, measures, batch, half)
 
-    def _choose_forward(self) -> Literal["fast", "full"]:
-        halves = (self.train, self.test)
+    def _evaluation(self, label: str, task: AbstractTask) -> _Half:
+        field = f"evaluate[{label!r}]"
+        batch = examples_of(task, self.config, self.model, field).to(self.device)
+        try:
+            return _Half("other", batch, *self._edited(batch, self.measures, "test"))
+        except BayesticketError as error:
+            raise BayesticketError(f"{field}: {error}") from error
+
+    def _columns(self) -> list[str]:
+        """The names of the curves as far as they are known before anything is measured."""
+        own = [*self.train.observer.columns, *self.test.observer.columns]
+        columns = {label: dict.fromkeys(half.observer.columns, 0.0) for label, half in self.evaluations.items()}
+        return [*own, *(name for label, names in columns.items() for name in of_evaluation(label, names))]
+
+    def _choose_forward(self, halves: Sequence[_Half]) -> Literal["fast", "full"]:
         names = [*self.train.live.hook_names, *(name for half in halves for name in half.observer.hook_names)]
         reasons = [
             *(reason for half in halves for reason in half.live.reasons()),
@@ -144,12 +174,12 @@ class Training:
         """Trains one epoch, and records the state before it where a record is due."""
         config = self.config
         self._set_epoch()
-        if config.task.redraw_each_epoch:
+        if self.redraws:
             self.redraw(self.epoch)
         set_rates(self.optimizer, config.optimizer, self.epoch, config.warmup)
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
-            values = self._observe(self.test) if due else {}
+            values = self._observe(self.test) | self._observe_others() if due else {}
             values |= self._step(None, self.train.rows, record=due)
             if due:
                 self._keep(values)
@@ -161,7 +191,8 @@ class Training:
         self.epoch += 1
 
     def _set_epoch(self) -> None:
-        self.train.live.epoch = self.test.live.epoch = self.epoch
+        for half in (self.train, self.test, *self.evaluations.values()):
+            half.live.epoch = self.epoch
 
     def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool) -> dict[str, float]:
         """One optimiser step on the selected examples, and the training half's record where one is due."""
@@ -226,7 +257,7 @@ class Training:
 
         def loss(logits: Tensor, targets: Tensor) -> Tensor:
             loss = self.config.loss(logits, targets)
-            if not math.isfinite(loss.item()):
+            if half.name != "other" and not math.isfinite(loss.item()):
                 raise _not_finite(self.epoch, {"task" if half.name == "train" else "test loss": loss})
             return loss
 
@@ -251,7 +282,23 @@ class Training:
         self._set_epoch()
         self.train.live.select(None)
         train = self._observe(self.train)  # first: where both losses are undefined, it is training that has failed
-        return self._observe(self.test) | train
+        return self._observe(self.test) | self._observe_others() | train
+
+    def _observe_others(self) -> dict[str, float]:
+        """What is recorded of the evaluations, by the names of their curves."""
+        observed = {label: self._observe(half) for label, half in self.evaluations.items()}
+        return {
+            name: value for label, values in observed.items() for name, value in of_evaluation(label, values).items()
+        }
+
+    def observed_on(self, examples: Examples, measures: Sequence[Measure]) -> dict[str, float]:
+        """What measures say of other examples in the current state, on all of them and on the unseen ones."""
+        batch = examples.to(self.device)
+        half = _Half("other", batch, *self._edited(batch, measures, "any"))
+        half.live.epoch = self.epoch
+        self.forward = self._choose_forward([half])
+        half.rows = self._rows_of(batch)
+        return self._observe(half)
 
     # Snapshots
 
@@ -267,7 +314,7 @@ class Training:
         load_parameters(self.model, snapshot.weights)
         self.train.live.restore_state(snapshot.state)
         self.train.live.context.step, self.epoch, self.last_step = snapshot.step, snapshot.epoch, None
-        if self.config.task.redraw_each_epoch:  # records are of what the next step sees, the last one of the last step
+        if self.redraws:  # records are of what the next step sees, the last one of the last step
             self.redraw(self.epoch - 1 if is_end else self.epoch)
 
     # Data
@@ -276,21 +323,36 @@ class Training:
         """The rows of all or some examples, which the query-only forward needs."""
         if self.forward == "full":
             return None
-        return TokenRows(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
+        chosen = batch if index is None else batch.select(index)
+        return TokenRows(chosen.tokens, self.model.cfg.n_heads, chosen.position_ids)
 
     def _batches(self, size: int) -> Iterator[Tensor]:
         generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
         order = torch.randperm(len(self.train.batch), generator=generator).to(self.device)
         return iter(order.split(size))
 
+    @property
+    def redraws(self) -> bool:
+        """Whether something about the training half is drawn anew before every epoch."""
+        return self.config.task.redraw_each_epoch or self.draws_positions
+
     def redraw(self, epoch: int) -> None:
-        """Draws new distractors for the training half: a function of the epoch, so that a resumed run agrees."""
-        generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
-        seed = int(torch.randint(2**31, (), generator=generator))
-        redrawn = self.config.task.redraw(self.first_draw, seed=seed)
-        self.train.batch = self.config.task.require_fitting(redrawn, "redraw")
-        self.train.live.context.replace(self.train.batch)
-        self.train.rows = self._rows_of(self.train.batch)
+        """Draws new distractors, or new positions, for the training half: functions of the epoch.
+
+        A resumed run therefore agrees.
+        """
+        batch = self.first_draw
+        if self.config.task.redraw_each_epoch:
+            generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
+            seed = int(torch.randint(2**31, (), generator=generator))
+            batch = self.config.task.require_fitting(self.config.task.redraw(batch, seed=seed), "redraw")
+        if self.draws_positions:
+            generator = seeded_generator(self.config.seed_of("batch"), f"positions, epoch {epoch}")
+            drawn = draw_position_ids(batch.n, batch.n_positions, self.model.cfg.n_ctx, generator)
+            batch = replace(batch, position_ids=drawn.to(self.device))
+        self.train.batch = batch
+        self.train.live.context.replace(batch)
+        self.train.rows = self._rows_of(batch)
 
     # Results
 

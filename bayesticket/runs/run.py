@@ -21,7 +21,7 @@ from bayesticket.errors import (
     require_integer,
 )
 from bayesticket.files import reading, require_path
-from bayesticket.measures import Column, Measure
+from bayesticket.measures import Column, Measure, Measured
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
@@ -33,6 +33,7 @@ from bayesticket.runs.header import Header, Part, Status
 from bayesticket.runs.snapshots import Snapshot, Snapshots, nearest, no_snapshot
 from bayesticket.runs.versions import notice_other_versions, versions
 from bayesticket.specs import JSON, description_id, restore
+from bayesticket.tasks import AbstractTask, Examples, Split
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -120,6 +121,32 @@ class Run:
         chosen = kept if epochs is None else require_epochs(epochs)
         found = measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
         return pd.Series(found.iloc[:, 0]) if len(found.columns) == 1 else found
+
+    def evaluate(self, on: AbstractTask | Split | Examples, *measures: Measure, epoch: int | None = None) -> Measured:
+        """Loss, accuracy and other measures on another task, such as the same one in longer sequences.
+
+        The examples are those whose inputs training has not seen, under the edits of the run's intervention. Where both
+        tasks have the same inputs and targets, as with another number of distractors, they are the inputs of the run's
+        test half, written out as sequences of the other task: with its distractors and positions, drawn with the seed
+        of the run's split. `unseen_loss` and `unseen_accuracy` are then over those of them whose orbit training has not
+        seen. Of a task with other inputs they are all that are not in training, and nothing is called unseen. Of a
+        split the test half is taken as it is, of `Examples` all.
+
+        Names are those of `measure`. `epoch` is one of which there is a snapshot, by default the last. Raises where the
+        sequences are longer than the model's `n_ctx`, where tokens or answers are more than the model's, and where
+        tokens mean something else.
+
+        >>> from bayesticket.model import Architecture
+        >>> from bayesticket.runs import train
+        >>> from bayesticket.tasks import ModularAddition
+        >>> small = Architecture(d_model=8, d_mlp=8, n_ctx=9, positions="none")
+        >>> run = train(ModularAddition(p=5), model=small, epochs=5)
+        >>> list(run.evaluate(ModularAddition(p=5, n_distractors=5)))
+        ['loss', 'unseen_loss', 'accuracy', 'unseen_accuracy']
+        """
+        from bayesticket.runs.afterwards import evaluate_afterwards
+
+        return evaluate_afterwards(self, on, measures, self._snapshot(self.epoch if epoch is None else epoch))
 
     def _epochs_kept(self) -> list[int]:
         """The epochs of which the weights are there."""
