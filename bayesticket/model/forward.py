@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer
-from transformer_lens.components.abstract_attention import AbstractAttention
 
 from bayesticket.errors import refuse, require_choice
 from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
@@ -40,6 +39,7 @@ from bayesticket.model.positions import (
     has_no_hooks_but_placement,
     placement_of,
     require_places,
+    rotated,
     rotates,
 )
 from bayesticket.model.variants import has_no_hooks_but_cuts
@@ -193,8 +193,8 @@ def query_forward(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "n
     value = torch.einsum("rd,hde->hre", stream_in, attention.W_V) + attention.b_V[:, None]
 
     if rotates(model):
-        query = _rotated(attention, query, rows.positions[rows.query_rows])
-        key = _rotated(attention, key, rows.positions)
+        query = rotated(attention, query, rows.positions[rows.query_rows])
+        key = rotated(attention, key, rows.positions)
     table = (query @ key.mT / attention.attn_scale).flatten(1)
     scores = table.index_select(1, rows.score_index.flatten()).view(model.cfg.n_heads, *rows.score_index.shape)
     scores = scores.transpose(0, 1).unsqueeze(2)
@@ -224,14 +224,6 @@ def _stream_of(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "rows
         return of_tokens
     first = 0 if rows.are_placed else first_position(model, rows.index.shape[1])
     return of_tokens + model.pos_embed.W_pos[rows.positions + first]
-
-
-def _rotated(
-    attention: AbstractAttention, vectors: Float[Tensor, "heads rows d_head"], positions: Int[Tensor, "rows"]
-) -> Float[Tensor, "heads rows d_head"]:
-    """Queries or keys turned by the angles of their positions."""
-    flipped = attention.rotate_every_two(vectors)
-    return vectors * attention.rotary_cos[positions] + flipped * attention.rotary_sin[positions]
 
 
 def _softmax_over_few(scores: Float[Tensor, "n heads one T"]) -> Float[Tensor, "n heads one T"]:

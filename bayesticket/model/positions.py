@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
+from transformer_lens.components.abstract_attention import AbstractAttention
 from transformer_lens.components.pos_embed import PosEmbed
 from transformer_lens.hook_points import HookPoint
 
@@ -30,6 +31,14 @@ def rotates(model: HookedTransformer) -> bool:
     """Whether a model was built with rotary positions."""
     architecture = getattr(model, "architecture", None)
     return architecture is not None and architecture.positions == "rotary"
+
+
+def rotated(
+    attention: AbstractAttention, vectors: Float[Tensor, "heads rows d_head"], positions: Int[Tensor, "rows"]
+) -> Float[Tensor, "heads rows d_head"]:
+    """Queries or keys turned by the angles of their positions."""
+    flipped = attention.rotate_every_two(vectors)
+    return vectors * attention.rotary_cos[positions] + flipped * attention.rotary_sin[positions]
 
 
 def draw_position_ids(n: int, n_positions: int, n_ctx: int, generator: torch.Generator) -> Int[Tensor, "n T"]:

@@ -4,18 +4,15 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError
-from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import (
     DEFAULT_MEASURES,
     Measure,
-    Observer,
     OptimizerStep,
     additional,
     observe,
@@ -25,9 +22,6 @@ from bayesticket.measures import (
 )
 from bayesticket.model import (
     TokenRows,
-    choose_forward,
-    draw_position_ids,
-    draws_positions,
     load_parameters,
     mounted,
     not_shared,
@@ -35,9 +29,9 @@ from bayesticket.model import (
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.description import describe_config
-from bayesticket.runs.evaluation import examples_of
+from bayesticket.runs.halves import MountedHalf, columns_of, drawn_anew, forward_for, is_drawn_anew, rows_of
 from bayesticket.runs.header import Part, Status
-from bayesticket.runs.prepare import build_model, require_target_of_both_halves
+from bayesticket.runs.prepare import build_model
 from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse, rehearse_loss
 from bayesticket.runs.run import Run
@@ -46,7 +40,7 @@ from bayesticket.runs.stopping import require_recorded
 from bayesticket.runs.versions import own_classes, versions
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import description_id, is_library_class
-from bayesticket.tasks import AbstractTask, Examples
+from bayesticket.tasks import Examples
 
 log = logging.getLogger("bayesticket")
 
@@ -57,17 +51,6 @@ class NonFiniteLoss(BayesticketError):
     def __init__(self, message: str, run: Run | None = None):
         super().__init__(message)
         self.run = run
-
-
-@dataclass
-class _Half:
-    """One half of the split, or other examples, with what is mounted when the model runs on it."""
-
-    name: Literal["train", "test", "other"]
-    batch: Examples
-    live: Live
-    observer: Observer
-    rows: TokenRows | None = None
 
 
 class Training:
@@ -94,20 +77,22 @@ class Training:
         if test.unseen is not None and not test.unseen.any():
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
-        """The training half with the distractors that it was drawn with, which `redraw` replaces."""
+        """The training half as it was drawn at first, of which `redraw` replaces distractors and positions."""
         self.model = not_shared(build_model(config, self.device))
-        self.draws_positions = draws_positions(self.model)
         if measures is None:
             default = suited_to(self.model, train, DEFAULT_MEASURES)
             measures = (*default, *additional(default, config.measures))
         self.measures = tuple(measures)
-        self.train = self._train_half(train, len(test))
-        self.test = _Half("test", test, *self._edited(test, self.measures, "test"))
-        self.evaluations = {label: self._evaluation(label, task) for label, task in (config.evaluate or {}).items()}
+        self.train = MountedHalf.to_train_on(train, config, self.model, self.measures, len(test))
+        self.test = self.train.held_out("test", test, self.measures)
+        self.evaluations = {
+            label: self.train.evaluation(label, task, config, self.measures)
+            for label, task in (config.evaluate or {}).items()
+        }
         """What is observed beside both halves, by label."""
         halves = [self.train, self.test, *self.evaluations.values()]
-        require_recorded(config.stop_when, self._columns())
-        self.forward: Literal["fast", "full"] = self._choose_forward(halves)
+        require_recorded(config.stop_when, columns_of((self.train, self.test), self.evaluations))
+        self.forward: Literal["fast", "full"] = forward_for(config, halves)
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
@@ -126,44 +111,6 @@ class Training:
             for half in reversed(halves):
                 self._observe(half)  # mistakes in measures are found before training
 
-    def _train_half(self, train: Examples, n_test: int) -> _Half:
-        live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))
-        for part in live.parts:
-            if part.fills("edits"):
-                require_target_of_both_halves(part, len(train), n_test)
-        return _Half("train", train, live, Observer(self.model, self.measures, train, "train"))
-
-    def _edited(
-        self, batch: Examples, measures: Sequence[Measure], half: Literal["test", "any"]
-    ) -> tuple[Live, Observer]:
-        """The interventions at work on examples held out, and what observes them."""
-        editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
-        # Priors are not for examples held out.
-        live = Live(Recipe(editing), self.model, batch, state_of=self.train.live)
-        return live, Observer(self.model, measures, batch, half)
-
-    def _evaluation(self, label: str, task: AbstractTask) -> _Half:
-        field = f"evaluate[{label!r}]"
-        batch = examples_of(task, self.config, self.model, field).to(self.device)
-        try:
-            return _Half("other", batch, *self._edited(batch, self.measures, "test"))
-        except BayesticketError as error:
-            raise BayesticketError(f"{field}: {error}") from error
-
-    def _columns(self) -> list[str]:
-        """The names of the curves as far as they are known before anything is measured."""
-        own = [*self.train.observer.columns, *self.test.observer.columns]
-        columns = {label: dict.fromkeys(half.observer.columns, 0.0) for label, half in self.evaluations.items()}
-        return [*own, *(name for label, names in columns.items() for name in of_evaluation(label, names))]
-
-    def _choose_forward(self, halves: Sequence[_Half]) -> Literal["fast", "full"]:
-        names = [*self.train.live.hook_names, *(name for half in halves for name in half.observer.hook_names)]
-        reasons = [
-            *(reason for half in halves for reason in half.live.reasons()),
-            *(reason for half in halves for reason in half.observer.reasons()),
-        ]
-        return choose_forward(self.config.forward, self.model, names, reasons)
-
     def is_over(self) -> bool:
         """Whether all epochs are done, or as many as the configuration wants after what was recorded."""
         return self.epoch >= min(self.config.epochs, self.records.stop_at)
@@ -174,8 +121,7 @@ class Training:
         """Trains one epoch, and records the state before it where a record is due."""
         config = self.config
         self._set_epoch()
-        if self.redraws:
-            self.redraw(self.epoch)
+        self.redraw(self.epoch)
         set_rates(self.optimizer, config.optimizer, self.epoch, config.warmup)
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
@@ -252,7 +198,7 @@ class Training:
         """Records the current state, in a forward pass of its own."""
         self._keep(self.observed())
 
-    def _observe(self, half: _Half) -> dict[str, float]:
+    def _observe(self, half: MountedHalf) -> dict[str, float]:
         """Runs the model on one half, and measures it."""
 
         def loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -293,11 +239,9 @@ class Training:
 
     def observed_on(self, examples: Examples, measures: Sequence[Measure]) -> dict[str, float]:
         """What measures say of other examples in the current state, on all of them and on the unseen ones."""
-        batch = examples.to(self.device)
-        half = _Half("other", batch, *self._edited(batch, measures, "any"))
-        half.live.epoch = self.epoch
-        self.forward = self._choose_forward([half])
-        half.rows = self._rows_of(batch)
+        half = self.train.held_out("other", examples.to(self.device), measures, "any")
+        self.forward = forward_for(self.config, [self.train, half])
+        half.live.epoch, half.rows = self.epoch, self._rows_of(half.batch)
         return self._observe(half)
 
     # Snapshots
@@ -314,45 +258,25 @@ class Training:
         load_parameters(self.model, snapshot.weights)
         self.train.live.restore_state(snapshot.state)
         self.train.live.context.step, self.epoch, self.last_step = snapshot.step, snapshot.epoch, None
-        if self.redraws:  # records are of what the next step sees, the last one of the last step
-            self.redraw(self.epoch - 1 if is_end else self.epoch)
+        # Records are of what the next step sees, the last one of the last step.
+        self.redraw(self.epoch - 1 if is_end else self.epoch)
 
     # Data
-
-    def _rows_of(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
-        """The rows of all or some examples, which the query-only forward needs."""
-        if self.forward == "full":
-            return None
-        chosen = batch if index is None else batch.select(index)
-        return TokenRows(chosen.tokens, self.model.cfg.n_heads, chosen.position_ids)
 
     def _batches(self, size: int) -> Iterator[Tensor]:
         generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
         order = torch.randperm(len(self.train.batch), generator=generator).to(self.device)
         return iter(order.split(size))
 
-    @property
-    def redraws(self) -> bool:
-        """Whether something about the training half is drawn anew before every epoch."""
-        return self.config.task.redraw_each_epoch or self.draws_positions
-
     def redraw(self, epoch: int) -> None:
-        """Draws new distractors, or new positions, for the training half: functions of the epoch.
+        """Draws for the training half what an epoch has drawn anew: distractors, positions, or nothing."""
+        if is_drawn_anew(self.config, self.model):
+            self.train.batch = drawn_anew(self.first_draw, self.config, self.model, epoch)
+            self.train.live.context.replace(self.train.batch)
+            self.train.rows = self._rows_of(self.train.batch)
 
-        A resumed run therefore agrees.
-        """
-        batch = self.first_draw
-        if self.config.task.redraw_each_epoch:
-            generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
-            seed = int(torch.randint(2**31, (), generator=generator))
-            batch = self.config.task.require_fitting(self.config.task.redraw(batch, seed=seed), "redraw")
-        if self.draws_positions:
-            generator = seeded_generator(self.config.seed_of("batch"), f"positions, epoch {epoch}")
-            drawn = draw_position_ids(batch.n, batch.n_positions, self.model.cfg.n_ctx, generator)
-            batch = replace(batch, position_ids=drawn.to(self.device))
-        self.train.batch = batch
-        self.train.live.context.replace(batch)
-        self.train.rows = self._rows_of(batch)
+    def _rows_of(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
+        return rows_of(batch, self.model, self.forward, index)
 
     # Results
 

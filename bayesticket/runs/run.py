@@ -125,24 +125,13 @@ class Run:
     def evaluate(self, on: AbstractTask | Split | Examples, *measures: Measure, epoch: int | None = None) -> Measured:
         """Loss, accuracy and other measures on another task, such as the same one in longer sequences.
 
-        The examples are those whose inputs training has not seen, under the edits of the run's intervention. Where both
-        tasks have the same inputs and targets, as with another number of distractors, they are the inputs of the run's
-        test half, written out as sequences of the other task: with its distractors and positions, drawn with the seed
-        of the run's split. `unseen_loss` and `unseen_accuracy` are then over those of them whose orbit training has not
-        seen. Of a task with other inputs they are all that are not in training, and nothing is called unseen. Of a
-        split the test half is taken as it is, of `Examples` all.
+        It is over inputs that training has not seen: where both tasks have the same, as with another number of
+        distractors, those of the run's test half, with distractors and positions of the other task, drawn with the seed
+        of the run's split; `unseen_accuracy` is over those whose orbit training has not seen. Of a task with other
+        inputs they are all that are not in training. Of a split the test half is taken as it is, of `Examples` all.
 
-        Names are those of `measure`. `epoch` is one of which there is a snapshot, by default the last. Raises where the
-        sequences are longer than the model's `n_ctx`, where tokens or answers are more than the model's, and where
-        tokens mean something else.
-
-        >>> from bayesticket.model import Architecture
-        >>> from bayesticket.runs import train
-        >>> from bayesticket.tasks import ModularAddition
-        >>> small = Architecture(d_model=8, d_mlp=8, n_ctx=9, positions="none")
-        >>> run = train(ModularAddition(p=5), model=small, epochs=5)
-        >>> list(run.evaluate(ModularAddition(p=5, n_distractors=5)))
-        ['loss', 'unseen_loss', 'accuracy', 'unseen_accuracy']
+        Edits of the intervention are in force. Names are those of `bt.measure`. `epoch` is one with a snapshot, by
+        default the last. Raises where sequences are too long for the model's `n_ctx`, or tokens mean something else.
         """
         from bayesticket.runs.afterwards import evaluate_afterwards
 
