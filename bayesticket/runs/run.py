@@ -129,7 +129,6 @@ class Run:
         distractors, those of the run's test half, with distractors and positions of the other task, drawn with the seed
         of the run's split; `unseen_accuracy` is over those whose orbit training has not seen. Of a task with other
         inputs they are all that are not in training. Of a split the test half is taken as it is, of `Examples` all.
-
         Edits of the intervention are in force. Names are those of `bt.measure`. `epoch` is one with a snapshot, by
         default the last. Raises where sequences are too long for the model's `n_ctx`, or tokens mean something else.
         """
