@@ -47,8 +47,8 @@ def draw_position_ids(n: int, n_positions: int, n_ctx: int, generator: torch.Gen
     Every subset is as likely as any other, and tokens keep their order.
 
     >>> draw_position_ids(2, 3, 9, torch.Generator().manual_seed(0))
-    tensor([[2, 6, 8],
-            [3, 6, 8]])
+    tensor([[6, 7, 8],
+            [1, 3, 8]])
     """
     # In float64 ties do not occur; a sort would resolve them in favour of early positions.
     keys = torch.rand(n, n_ctx - 1, generator=generator, dtype=torch.float64, device="cpu")
