@@ -3,10 +3,12 @@
 import copy
 import pickle
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from catalog import NAMES, interventions
 from helpers import refused
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,6 +132,27 @@ def test_the_forwards_agree_whatever_the_positions(positions, options, n_heads):
         found, expected = gradients_of(model, quick, batch), gradients_of(model, full(model, batch, ids), batch)
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("positions", ["drawn", "none", "rotary"])
+def test_the_forwards_agree_under_every_intervention(positions, name):
+    model, train = model_of(positions), SHORT.split().train
+    drawn = draw_position_ids(len(train), train.n_positions, ROOM, seeded_generator(0, "a"))
+    batch = replace(train, position_ids=drawn if positions == "drawn" else None)
+    recipe, before = interventions(SHORT, model)[name] or bt.Recipe(), copy.deepcopy(model.state_dict())
+    losses, gradients = [], []
+    for forward in (fast, full):
+        with recipe.attach(model, batch, seed=0) as live:
+            live.epoch = 20
+            loss = F.cross_entropy(forward(model, batch, batch.position_ids), batch.targets) + live.penalty()
+            model.zero_grad()
+            loss.backward()
+        losses.append(loss.detach())
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        model.load_state_dict(before)  # some interventions project the weights
+    torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-10)
 
 
 def test_rotary_scores_depend_on_distances_alone():
