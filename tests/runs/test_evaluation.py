@@ -242,6 +242,19 @@ def test_a_run_that_is_killed_resumes_to_the_bit(tmp_path, case, killed_at, monk
     assert torch.equal(loaded.model(tokens), whole.model(tokens))
 
 
+@pytest.mark.parametrize("case", ["drawn", "drawn and redrawn"])
+def test_a_run_that_is_killed_before_its_last_record_makes_it_of_the_last_draw(tmp_path, case, monkeypatch):
+    def die(self):
+        raise Killed
+
+    whole = train(**CASES[case])
+    monkeypatch.setattr(Training, "record", die)
+    with pytest.raises(Killed):
+        train(**CASES[case], store=tmp_path / "run", checkpoint_every=12)
+    monkeypatch.undo()
+    assert_same(bt.resume(tmp_path / "run"), whole)
+
+
 @pytest.mark.parametrize("positions", ["learned", "drawn", "none", "rotary"])
 @pytest.mark.parametrize("batch_size", [None, 6])
 def test_both_forwards_train_the_same(positions, batch_size):
