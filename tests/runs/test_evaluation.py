@@ -180,6 +180,16 @@ def test_what_an_intervention_edits_it_edits_there_too():
     assert edited["loss"] != pytest.approx(bt.measure(run.model, held_out(LONG, run.config, "task"), bt.Loss())["loss"])
 
 
+def test_an_edit_of_a_schedule_is_there_what_it_is_at_that_epoch():
+    recipe = bt.MixedAttention("uniform", weight=bt.Anneal(0.9, 0.0, last=20))
+    run = train(recipe, evaluate=EVALUATE, snapshots=[6, 12])
+    for epoch in (6, 12):
+        batch = held_out(LONG, run.config, "task")
+        wanted = bt.measure(run.at(epoch), batch, bt.Loss(), intervention=recipe, epoch=epoch)["loss"]
+        assert run.curves["T=12/test_loss"].loc[epoch] == pytest.approx(wanted, rel=1e-10)
+        assert run.evaluate(LONG, epoch=epoch)["loss"] == pytest.approx(wanted, rel=1e-10)
+
+
 def test_what_is_recorded_of_the_test_half_is_recorded_of_evaluations():
     run = train(evaluate=EVALUATE, measures=[bt.AttentionEntropy(half="test"), bt.KLToOracle(half=("train", "test"))])
     assert {"T=12/test_attention_entropy", "T=12/test_kl_to_oracle"} <= set(run.curves)
