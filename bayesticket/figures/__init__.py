@@ -5,10 +5,10 @@ figure for each family of measures. A figure reads what a run recorded and compu
 """
 
 from bayesticket.figures.arms import add_band, plot_arms
-from bayesticket.figures.attention import mean_attention, plot_patterns
+from bayesticket.figures.attention import attention_by_head, mean_attention, plot_patterns
 from bayesticket.figures.curves import finish_arms, stacked
 from bayesticket.figures.film import film
-from bayesticket.figures.matrices import plot_circle, plot_norms, plot_ov, plot_pattern, plot_qk
+from bayesticket.figures.matrices import plot_circle, plot_heads, plot_norms, plot_ov, plot_pattern, plot_qk
 from bayesticket.figures.measures import (
     FAMILIES,
     Family,
@@ -19,7 +19,7 @@ from bayesticket.figures.measures import (
     plot_structure,
     write_families,
 )
-from bayesticket.figures.page import Cell, Notes, Section, Table, write_page
+from bayesticket.figures.page import Cell, Fold, Notes, Section, Table, write_page
 from bayesticket.figures.pictures import side_by_side, write_picture
 from bayesticket.figures.runs import plot_run, plot_runs
 from bayesticket.figures.style import (
@@ -49,12 +49,14 @@ __all__ = [
     "TEMPLATE",
     "Cell",
     "Family",
+    "Fold",
     "Look",
     "Notes",
     "Panel",
     "Section",
     "Table",
     "add_band",
+    "attention_by_head",
     "film",
     "finish_arms",
     "look",
@@ -65,6 +67,7 @@ __all__ = [
     "plot_circle",
     "plot_frequencies",
     "plot_gradients",
+    "plot_heads",
     "plot_norms",
     "plot_ov",
     "plot_pattern",

@@ -14,15 +14,23 @@ from bayesticket.measures import attention_of
 from bayesticket.runs import Run
 
 
-def mean_attention(run: Run, *, layer: int = 0, epoch: int | None = None) -> Float[Tensor, "T"]:
-    """The attention of a layer's last position, averaged over test examples and heads, under the run's intervention.
+def attention_by_head(run: Run, *, layer: int = 0, epoch: int | None = None) -> Float[Tensor, "head T"]:
+    """The attention of a layer's last position, averaged over test examples, under the run's intervention.
 
     It is that at the end of the run, or after `epoch` epochs, where there is a snapshot.
     """
+    return reduce(_attention(run, layer, epoch), "n head key -> head key", "mean")
+
+
+def mean_attention(run: Run, *, layer: int = 0, epoch: int | None = None) -> Float[Tensor, "T"]:
+    """The same averaged over heads too."""
+    return reduce(_attention(run, layer, epoch), "n head key -> key", "mean")
+
+
+def _attention(run: Run, layer: int, epoch: int | None) -> Float[Tensor, "n head T"]:
     config, epoch = run.config, run.epoch if epoch is None else epoch
     test = config.split().test
-    attention = attention_of(run.at(epoch), test, layer=layer, intervention=config.intervention, epoch=epoch)
-    return reduce(attention, "n head key -> key", "mean")
+    return attention_of(run.at(epoch), test, layer=layer, intervention=config.intervention, epoch=epoch)
 
 
 def plot_patterns(patterns: Mapping[str, Float[Tensor, "T"]], labels: Sequence[str]) -> go.Figure:

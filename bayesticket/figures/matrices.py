@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_epochs, require_integer
-from bayesticket.figures.attention import mean_attention
+from bayesticket.figures.attention import attention_by_head, mean_attention
 from bayesticket.figures.curves import axis_name
 from bayesticket.figures.style import PALETTE, SHADES, TEMPLATE
 from bayesticket.measures import Column, WeightNorms, circle_of, key_frequencies
@@ -38,6 +38,39 @@ def plot_pattern(run: Run, *, layer: int = 0) -> go.Figure:
     figure.update_layout(template=TEMPLATE, height=150 + 34 * len(labels), margin={"t": 50}, title=title)
     figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False)
     figure.update_xaxes(title_text="epoch (snapshots, not to scale)", type="category", nticks=12, showgrid=False)
+    return figure
+
+
+def plot_heads(run: Run, *, layer: int = 0) -> go.Figure:
+    """Which head holds which position: the attention of each head through training, mean over test examples.
+
+    A panel a head, with a column for each snapshot; its title names the position that the head attends to most at the
+    end. Below them is their sum, which the distributed condition is about (App. E.2): it asks that no operand have less
+    than τ_H of it.
+    """
+    epochs = _moments(run)
+    moments = [attention_by_head(run, layer=layer, epoch=epoch) for epoch in epochs]
+    weights = torch.stack(moments).permute(1, 2, 0).numpy()
+    labels = list(run.config.task.position_labels)
+    most = [f"{labels[head[:, -1].argmax()]}, {head[:, -1].max():.2f}" for head in weights]
+    pooled = weights.sum(0)
+    largest = max(1.0, float(pooled.max()))
+    titles = [f"head {head}: {said}" for head, said in enumerate(most)] + [f"sum over heads, darkest at {largest:.2f}"]
+    figure = make_subplots(rows=len(titles), cols=1, subplot_titles=titles, shared_xaxes=True, vertical_spacing=0.06)
+    for row, panel in enumerate([*weights, pooled], 1):
+        figure.add_heatmap(
+            z=panel, x=[f"{epoch:,}" for epoch in epochs], y=list(range(len(labels))), row=row, col=1,
+            zmin=0, zmax=1 if row <= len(weights) else largest, colorscale=SHADES,
+            showscale=row == 1, colorbar={"title": {"text": "weight"}, "thickness": 12},
+            hovertemplate="%{x}: %{z:.4f}<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(
+        template=TEMPLATE, height=130 + (40 + 24 * len(labels)) * len(titles), margin={"t": 80},
+        title=f"Attention of the last position by head, layer {layer}, mean over test examples",
+    )  # fmt: skip
+    figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False)
+    figure.update_xaxes(type="category", nticks=12, showgrid=False)
+    figure.update_xaxes(title_text="epoch (snapshots, not to scale)", row=len(titles), col=1)
     return figure
 
 

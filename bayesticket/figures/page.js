@@ -85,6 +85,8 @@
 
   const fit = async (plot, width) => {
     const narrow = width < NARROW;
+    /* A figure that was drawn while it was folded away had no width. */
+    if (Math.abs(plot._fullLayout.width - width) > 1) await Plotly.Plots.resize(plot);
     if (!drawn.has(plot)) drawn.set(plot, remember(plot));
     if (narrow || plot.dataset.narrow) await relabel(plot, width, narrow);
     plot.dataset.narrow = narrow ? "yes" : "";
@@ -107,7 +109,8 @@
     widths.set(plot, width);
     fit(plot, width);
   };
-  const observer = new ResizeObserver((entries) => entries.forEach(({ target }) => refit(target)));
+  const refitAll = (entries) => setTimeout(() => entries.forEach(({ target }) => refit(target)));
+  const observer = new ResizeObserver(refitAll);
   for (const plot of plots) {
     refit(plot);
     observer.observe(plot);

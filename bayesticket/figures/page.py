@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class Cell:
     text: str = ""
     notes: Sequence[str] = ()
     """Names of `Notes` of the same page, to which the cell links."""
+    link: str = ""
+    """The anchor of a row of the same page, to which the text links."""
     summary: str = ""
     folded: Sequence[str] = ()
     """Lines that are folded away, until a reader opens them by a click on the summary."""
@@ -42,6 +44,10 @@ class Table:
     wordy: bool = False
     named_by: int = 0
     """The column that says what a row is about; screen readers say it with each cell."""
+    anchors: Sequence[str] = ()
+    """The anchor of each row; without them cells cannot link to rows."""
+    headings: Mapping[int, str] = field(default_factory=dict)
+    """Headings within the table, by the number of the row that they stand before."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +90,26 @@ class Section:
     content: go.Figure | Table | Notes | Film | None = None
 
 
-def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> Path:
+@dataclass(frozen=True)
+class Fold:
+    """Sections that are folded away under a heading, until a reader opens them, or follows a link into them."""
+
+    heading: str
+    summary: str
+    """What is said of them beside the heading."""
+    sections: Sequence[Section]
+
+
+def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section | Fold]) -> Path:
     """Writes sections as one HTML file, which includes all it needs and opens offline; returns its path."""
     target = require_path("path", path, "the path of a page")
     directory = prepare_directory("path", target.parent)
-    kinds = {_kind(section.content) for section in sections}
+    parts = [section for each in sections for section in (each.sections if isinstance(each, Fold) else [each])]
+    kinds = {_kind(section.content) for section in parts}
     page = _template().render(
         title=title,
         sections=sections,
+        folds=any(isinstance(each, Fold) for each in sections),
         font=FONT,
         wide="Film" in kinds,
         plotly=get_plotlyjs() if kinds & {"Figure", "Film"} else "",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -33,12 +33,13 @@ def align_claims(runs: Runs, layout: str) -> list[Claim]:
     """What is claimed of attention under the prior, in one layout."""
     name = strength_arm(layout, STRENGTH)
     tables = list(curves_of(runs, name).values())
-    return [
+    claims = [
         _decays(runs, layout),
         _scales(runs, layout),
         _no_plateau(layout, name, tables),
         _ratio_grows(layout, name, tables),
     ]
+    return [replace(claim, about="Theorem 5.2") for claim in claims]
 
 
 @dataclass(frozen=True)

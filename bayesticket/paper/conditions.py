@@ -71,7 +71,7 @@ def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     grokked = [Grokked(curves, e, name) for name, curves in tables if (e := reading.epoch(curves)) is not None]
     judged = (_both_then, _pairs, _corollary, _margin)
     said = f"{so_many(len(grokked), len(tables))} grokked by {reading.accuracy}"
-    return [replace(part(grokked, said), arms=tuple(arm_names(runs))) for part in judged]
+    return [replace(part(grokked, said), arms=tuple(arm_names(runs)), about="Theorem 4.3") for part in judged]
 
 
 def structure_holds(run: Grokked, epoch: int, column: str = "share") -> bool:

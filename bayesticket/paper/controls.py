@@ -42,7 +42,7 @@ FROZEN: Mapping[str, Intervention] = {
 }
 """What gives attention no gradient at all."""
 NOISE_CONSTANT, NONE_CONSTANT, ORACLE_CONSTANT = (
-    f"{name}, constant distractors" for name in ("gradient noise of equal norm", NONE, ORACLE)
+    f"{name}, constant distractors" for name in ("gradient noise", NONE, ORACLE)
 )
 """The fairest of these where runs grok without a prior, so that noise could shorten a plateau that ends anyway."""
 SGD_NONE, SGD_ORACLE = "SGD, no prior", "SGD, KL to the oracle"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -175,13 +175,12 @@ def judge(runs: Runs) -> list[Claim]:
     by_decay = {decay: list(curves_of(runs, decay_arm(decay)).values()) for decay in DECAYS}
     tables = [curves for each in by_decay.values() for curves in each]
     names = tuple(map(decay_arm, DECAYS))
-    return [
-        _geometric(tables, names),
-        _law(by_decay, names),
-        _equation_5(tables, names),
-        _variance(tables, names),
-        *(_contracts(name, list(curves_of(runs, name).values())) for name in OPTIMIZERS),
-    ]
+    claims = {
+        "Section 5.1": [_geometric(tables, names), _law(by_decay, names), _equation_5(tables, names)],
+        "Conjecture E.1": [_variance(tables, names)],
+        "Props. B.1 and B.2": [_contracts(name, list(curves_of(runs, name).values())) for name in OPTIMIZERS],
+    }
+    return [replace(claim, about=about) for about, judged in claims.items() for claim in judged]
 
 
 def _geometric(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:
@@ -251,17 +250,7 @@ def _law(tables: Mapping[float, Sequence[Curves]], names: tuple[str, ...]) -> Cl
         name: verdict_on_law(law, plain if "floor" in name else None) for name, law in laws.items()
     }
     shown = (f"{name}: exponent {law.exponent}" for name, law in laws.items() if law is not None)
-    grokked = (
-        f"Weight decay {decay:g}: {so_many(len(waits[decay]) if decay in waits else 0, len(each))} memorised before "
-        "they grokked or ended"
-        + (
-            f"; {so_many(int(waits[decay].reached.sum()), len(waits[decay]), which='of these')} grokked, and the wait "
-            f"was {across(waits[decay].epochs[waits[decay].reached].tolist())}."
-            if decay in waits
-            else "."
-        )
-        for decay, each in tables.items()
-    )
+    grokked = (_waits_in_words(decay, len(each), waits.get(decay)) for decay, each in tables.items())
     return Claim(
         "The plateau lasts in proportion to 1/weight decay.",
         (
@@ -275,6 +264,15 @@ def _law(tables: Mapping[float, Sequence[Curves]], names: tuple[str, ...]) -> Cl
         arms=names,
         readings=verdicts,
     )
+
+
+def _waits_in_words(decay: float, n: int, waits: Times | None) -> str:
+    said = (
+        f"Weight decay {decay:g}: {so_many(0 if waits is None else len(waits), n)} memorised before grokking or the end"
+    )
+    if waits is None or not waits.reached.any():
+        return f"{said}."
+    return f"{said}; of those that grokked the wait was {across(waits.epochs[waits.reached].tolist())}."
 
 
 def _equation_5(tables: Sequence[Curves], names: tuple[str, ...]) -> Claim:

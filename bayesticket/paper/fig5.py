@@ -24,7 +24,7 @@ from bayesticket.runs import MEMORISED, TrainConfig, first_epoch
 from bayesticket.sweeps import Runs
 
 FORMS = {
-    "scaled": "the paper's with lengths, 2 ‖W_V‖ max‖x‖ L √(2ℓ)",
+    "scaled": "the paper's, with max‖x‖ in front",
     "paper": "the paper's, 2 ‖W_V‖ L √(2ℓ)",
     "loose": "with the values' own length, 2 R L √(2ℓ)",
     "global": "global",
@@ -91,6 +91,7 @@ def _holds(tables: list[Curves]) -> Claim:
         + ", ".join(f"{link} {ratio:.4f}" for link, ratio in largest.items())
         + ".",
         holds,
+        about="Lemma 5.1",
     )
 
 
@@ -116,6 +117,7 @@ def _as_stated(tables: list[Curves]) -> Claim:
         sentences(f"the gradient is below the bound throughout in {so_many(sum(below), len(tables))}"),
         verdict_of(below),
         readings={"with max‖x‖ in front": verdict_of(_stays_below(tables, "scaled"))},
+        about="Lemma 5.1",
     )
 
 

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Verdict = Literal["reproduced", "partly", "not reproduced", "undecided"]
+VERDICTS: Mapping[Verdict, str] = {
+    "reproduced": "✔ reproduced",
+    "partly": "◐ partly",
+    "not reproduced": "✘ not reproduced",
+    "undecided": "? undecided",
+}
+"""How verdicts are written, so that they can be told apart without colours."""
 FEWEST = 5
 """Nothing is judged on fewer seeds."""
 MINIMAL, STANDARD = "the paper's minimal model, without a residual path", "a standard layer, with a residual path"
@@ -54,6 +61,8 @@ class Claim:
     """The names of the arms whose runs it rests on; if there are none, it rests on all arms of the figure."""
     readings: Mapping[str, Verdict] = field(default_factory=dict)
     """Other readings of the claim that were tried, and the verdict on each by the same rules."""
+    about: str = ""
+    """The statement of the paper that it is part of, such as "Theorem 4.3"; by default the figure."""
 
     def __post_init__(self):
         for name in ("rules", "arms"):
@@ -120,12 +129,20 @@ class PaperFigure:
         return replace(self, name=f"{self.name}{STANDARD_NAME}", title=title, residual=True)
 
     @property
+    def subject(self) -> str:
+        """The title without the model: that of the same figure of the paper's minimal model."""
+        return self.title.replace(f", {STANDARD_TITLE}:", ":") if self.residual else self.title
+
+    @property
     def description(self) -> str:
         """What is run, and in which model."""
         return f"The model is {STANDARD if self.residual else MINIMAL}. {self.about}"
 
     def claims(self, runs: Runs) -> Sequence[Claim]:
         """The claims and their verdicts; none where a run diverged, as it is no evidence for or against anything."""
+        return [replace(claim, about=claim.about or self.subject) for claim in self._judged(runs)]
+
+    def _judged(self, runs: Runs) -> Sequence[Claim]:
         if diverged := diverged_runs(runs):
             return [
                 Claim(

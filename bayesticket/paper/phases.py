@@ -1,7 +1,7 @@
 """The four phases of Section 5.1: the plateau, the wait, and what attention does in them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -59,8 +59,9 @@ class Story:
 def phase_claims(name: str, tables: Sequence[Curves]) -> list[Claim]:
     """What Section 5.1 and Conjecture E.1 say of the phases, for one arm."""
     stories = [Story.of(curves) for curves in tables]
-    parts = (_plateau, _resurges, _loss_rises, _moves_monotonically, _waits_first, _disperses)
-    return [part(name, stories) for part in parts]
+    parts = (_plateau, _resurges, _loss_rises, _moves_monotonically, _waits_first)
+    claims = [replace(part(name, stories), about="Section 5.1") for part in parts]
+    return [*claims, replace(_disperses(name, stories), about="Conjecture E.1")]
 
 
 def _plateau(name: str, stories: Sequence[Story]) -> Claim:

@@ -9,93 +9,105 @@ import pandas as pd
 
 from bayesticket.analysis import median_time
 from bayesticket.errors import refuse
-from bayesticket.figures import Cell, Notes, Section, Table, write_page
+from bayesticket.figures import Cell, Fold, Notes, Section, Table, write_page
 from bayesticket.files import require_directory, require_path
-from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import Claim, PaperFigure, Scale, arm_names, curves_of
+from bayesticket.paper import NAMES
+from bayesticket.paper.figure import VERDICTS, PaperFigure, Scale, arm_names, curves_of
+from bayesticket.paper.findings import TERMS, findings, mirror_figure
 from bayesticket.paper.readings import TEST, THRESHOLD, UNSEEN
-from bayesticket.paper.results import SHIPPED, Results, names_in, read_results
+from bayesticket.paper.results import SHIPPED, Results, names_in
 from bayesticket.paper.rules import Rules, shared_rules
+from bayesticket.paper.scorecard import MODELS, Judged, judged_in, scorecard_table, tally
 from bayesticket.paper.settings import brief, config_of, settings
+from bayesticket.paper.unjudged import UNJUDGED, unjudged_table
 from bayesticket.paper.words import across
 from bayesticket.runs import Header
 from bayesticket.specs import JSON
 
-VERDICTS = {
-    "reproduced": "✔ reproduced",
-    "partly": "◐ partly",
-    "not reproduced": "✘ not reproduced",
-    "undecided": "? undecided",
-}
-
 
 def write_figure_page(figure: PaperFigure, results: Results, path: str | os.PathLike[str]) -> Path:
     """Writes the page of one figure; returns its path."""
-    claims = figure.claims(results.runs)
-    sections = figure_sections("", figure, results, claims, *shared_rules([claims]))
-    return write_page(path, figure.title, [*sections, *_how([results])])
+    judged = Judged(figure, results, figure.claims(results.runs))
+    sections = figure_sections(judged, *shared_rules([judged.claims]))
+    return write_page(path, figure.title, [*sections, Section(HOW, [_times([results])], _settings([results]))])
 
 
 def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.PathLike[str] = "report.html") -> Path:
     """Writes one page about all figures whose results are in a directory; returns its path.
 
-    Without a directory it is about the results at the paper's scale that come with the library.
+    It opens with the findings and the scorecard; the details of each figure are folded away. Without a directory it is
+    about the results at the paper's scale that come with the library.
     """
     page = require_path("out", out, "the path of the page to be written")
     require_directory("out", page.parent)
     place = SHIPPED if directory is None else require_path("results", directory, "a directory with results")
-    found = names_in(place)
-    if not found:
+    if not names_in(place):
         made = f"a directory with results, such as {NAMES[0]}.json, which “bayesticket reproduce {NAMES[0]}” writes"
         raise refuse("results", str(place), made)
-    figures = [find_figure(name) for name in found]
-    results = [read_results(place, name) for name in found]
-    claims = [figure.claims(result.runs) for figure, result in zip(figures, results, strict=True)]
-    rules = shared_rules(claims)
-    missing = [name for name in NAMES if name not in found]
-    sections = [
-        Section("", [*_abstract(claims, results), *([f"Not run yet: {', '.join(missing)}."] if missing else [])]),
-        Section("Summary", [], summary_table(figures, claims)),
-    ]
+    judged = judged_in(place)
+    results = [each.results for each in judged]
+    rules = shared_rules([each.claims for each in judged])
+    beyond = [Section("", [BEYOND], unjudged_table())]
+    folds = [Fold("Claims that no experiment can judge", _counted(len(UNJUDGED), "claim"), beyond)]
     if general := rules[0].general:
-        sections.append(Section("Rules of several figures", [], Notes(general)))
-    for figure, result, judged, of_figure in zip(figures, results, claims, rules, strict=True):
-        sections += figure_sections(figure.title, figure, result, judged, of_figure)
-    return write_page(page, "What the paper's figures show when they are run again", [*sections, *_how(results)])
+        said = [Section("", [], Notes(general))]
+        folds.append(Fold("Rules of several figures", _counted(len(general), "rule"), said))
+    folds += [
+        Fold(each.figure.title, tally(each.claims), figure_sections(each, of_figure))
+        for each, of_figure in zip(judged, rules, strict=True)
+    ]
+    folds.append(Fold(HOW, _different(results), [Section("", [_times(results)], _settings(results))]))
+    opening = [*_findings(judged), Section("Scorecard", _scored(judged), scorecard_table(judged)), Section("", READING)]
+    return write_page(page, "What the paper's figures show when they are run again", [*opening, *folds])
 
 
-def _abstract(claims: Sequence[Sequence[Claim]], results: Sequence[Results]) -> list[str]:
-    verdicts = [claim.verdict for each in claims for claim in each]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
-    headers = _distinct(results)
+HOW = "How it was made"
+BEYOND = "Where the paper says it, and why no run can agree or disagree with it."
+SMALL = "Some of these runs are not of the paper's scale, so the findings may differ from those at full scale."
+READING = (
+    "Below are the details: of each claim what was measured, its rules, and the runs that it rests on.",
+    "In square brackets are 95% intervals, with “open” for an end that the runs do not determine. In parentheses, "
+    "after a median, are the least and the largest value. A claim by “a control” is not the paper's: it tests one "
+    "that is.",
+)
+
+
+def _findings(judged: Sequence[Judged]) -> list[Section]:
+    """The findings and their figure, as far as there are results for them."""
+    results = {each.figure.name: each.results for each in judged}
+    said, drawn = findings(results), mirror_figure(results)
+    if not said:
+        return []
+    shown = [] if drawn is None else [Section("", [drawn[0]], drawn[1])]
+    small = [SMALL] if not all(_is_full(each.figure, each.results) for each in judged) else []
+    return [Section("Findings", [TERMS, *small], Notes(said)), *shown]
+
+
+def _scored(judged: Sequence[Judged]) -> list[str]:
+    """How many claims of each model have each verdict, of how many runs, and what is missing."""
+    by_model = {model: [claim for each in judged if each.model == model for claim in each.claims] for model in MODELS}
+    counts = [
+        f"{model}, {_counted(len(claims), 'claim')}: {tally(claims)}." for model, claims in by_model.items() if claims
+    ]
+    results = [each.results for each in judged]
+    epochs = sum(header.epoch for header in _distinct(results))
+    missing = [name for name in NAMES if name not in {each.figure.name for each in judged}]
     return [
-        f"{len(verdicts)} claims: {counts}. Each verdict follows from the rules that stand beside it.",
-        "In square brackets are 95% intervals, with “open” for an end that the runs do not determine. In parentheses, "
-        "after a median, are the least and the largest value. A claim by “a control” is not the paper's: it tests one "
-        "that is.",
-        f"The claims rest on {len(headers)} different runs, {sum(header.epoch for header in headers):,} epochs in all.",
+        " ".join(text[0].upper() + text[1:] for text in counts),
+        f"They rest on {_different(results)}, {epochs:,} epochs in all. Each verdict follows from rules, and links to "
+        "these and to what was measured.",
+        *([f"Not run yet: {', '.join(missing)}."] if missing else []),
     ]
 
 
-def summary_table(figures: Sequence[PaperFigure], claims: Sequence[Sequence[Claim]]) -> Table:
-    """Every claim with its verdict."""
-    rows = [
-        [VERDICTS[claim.verdict], figure.title.partition(":")[0], claim.said, claim.by]
-        for figure, judged in zip(figures, claims, strict=True)
-        for claim in judged
-    ]
-    return Table(("verdict", "figure", "claim", "by"), rows, wordy=True, named_by=2)
-
-
-def figure_sections(
-    heading: str, figure: PaperFigure, results: Results, claims: Sequence[Claim], rules: Rules
-) -> list[Section]:
+def figure_sections(judged: Judged, rules: Rules) -> list[Section]:
     """The sections about one figure: what was run, pictures, claims with verdicts, and every arm in numbers."""
+    figure, results = judged.figure, judged.results
     pictures = figure.draw(results.runs)
     return [
-        Section(heading, [figure.description, *figure.notes, _scale(figure, results)]),
+        Section("", [figure.description, *figure.notes, _scale(figure, results)]),
         *(Section("", [caption], picture) for caption, picture in pictures.items()),
-        Section("", [_where(results)], claim_table(results, claims, rules)),
+        Section("", [_where(results)], claim_table(judged, rules)),
         *([Section("", ["Rules of several of these claims:"], Notes(rules.own))] if rules.own else []),
         Section("", ["Every arm in numbers; medians of grokking times are Kaplan and Meier's, with 95% intervals."],
                 arm_table(results)),
@@ -103,16 +115,17 @@ def figure_sections(
     ]  # fmt: skip
 
 
-def claim_table(results: Results, claims: Sequence[Claim], rules: Rules) -> Table:
+def claim_table(judged: Judged, rules: Rules) -> Table:
     """The claims of a figure with verdicts, what was measured, the ids of the runs, and rules."""
     rows = []
-    for claim in claims:
-        ids = results.ids(claim)
+    for claim in judged.claims:
+        ids = judged.results.ids(claim)
         lines = [f"{arm}: {', '.join(each)}" for arm, each in ids.items()]
         measured = Cell(claim.account, summary=_counted(sum(map(len, ids.values())), "run"), folded=lines)
         alone, shared = rules.of(claim)
         rows.append([VERDICTS[claim.verdict], claim.said, claim.by, measured, Cell(alone, notes=shared)])
-    return Table(("verdict", "claim", "by", "measured", "rules"), rows, wordy=True, named_by=1)
+    columns = ("verdict", "claim", "by", "measured", "rules")
+    return Table(columns, rows, wordy=True, named_by=1, anchors=judged.anchors)
 
 
 def _where(results: Results) -> str:
@@ -132,15 +145,26 @@ def _counted(n: int, noun: str) -> str:
 
 def _scale(figure: PaperFigure, results: Results) -> str:
     """The scale of the runs in words, and whether it is the paper's."""
-    configs: list[dict] = [config_of(header) for header in results.headers.values()]
-    moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
-    epochs, seeds, full = sorted({config["epochs"] for config in configs}), len(results.runs.seeds), Scale()
+    moduli, epochs, seeds = _scale_of(results)
+    full = Scale()
     modulus = f"p = {_listed(moduli)}, at" if moduli else "At"
     said = f"{modulus} most {_listed(epochs)} epochs, {_counted(seeds, 'seed')}."
-    usual = sorted({config.epochs for config in figure.arms(full).values()})
-    if (moduli or [full.p], epochs, seeds) == ([full.p], usual, full.seeds):
+    if _is_full(figure, results):
         return said
     return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {full.seeds} seeds)."
+
+
+def _scale_of(results: Results) -> tuple[list[int], list[int], int]:
+    """The moduli, if the task has any, the numbers of epochs, and how many seeds."""
+    configs: list[dict] = [config_of(header) for header in results.headers.values()]
+    moduli = sorted({config["task"]["p"] for config in configs if "p" in config["task"]})
+    return moduli, sorted({config["epochs"] for config in configs}), len(results.runs.seeds)
+
+
+def _is_full(figure: PaperFigure, results: Results) -> bool:
+    full = Scale()
+    (moduli, epochs, seeds), usual = _scale_of(results), {config.epochs for config in figure.arms(full).values()}
+    return (moduli or [full.p], epochs, seeds) == ([full.p], sorted(usual), full.seeds)
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -195,16 +219,20 @@ def _reached(epochs: pd.Series) -> str:
     return f"{median(map(int, known)):,.0f}"
 
 
-def _how(results: Sequence[Results]) -> list[Section]:
-    headers = _distinct(results)
-    seconds = sum(header.seconds for header in headers)
-    times = (
-        f"{len(headers)} different runs took {seconds / 3600:.2f} hours of training in all, each on one thread; "
-        f"two at a time that is {seconds / 7200:.2f} hours on two cores, longer if other programs used them too."
+def _times(results: Sequence[Results]) -> str:
+    seconds = sum(header.seconds for header in _distinct(results))
+    return (
+        f"{_different(results)} took {seconds / 3600:.2f} hours of training in all, each on one thread; two at a time "
+        f"that is {seconds / 7200:.2f} hours on two cores, and longer beside other programs."
     )
-    return [
-        Section("How it was made", [times], Table(("setting", "value"), settings(headers), wordy=True)),
-    ]
+
+
+def _different(results: Iterable[Results]) -> str:
+    return _counted(len(_distinct(results)), "different run")
+
+
+def _settings(results: Sequence[Results]) -> Table:
+    return Table(("setting", "value"), settings(_distinct(results)), wordy=True)
 
 
 def _distinct(results: Iterable[Results]) -> list[Header]:

@@ -19,7 +19,7 @@ from bayesticket.paper.readings import UNSEEN, Grokking, by_every_reading
 from bayesticket.paper.strengths import LAWS, LINEAR, laws_of, verdicts_on_laws
 from bayesticket.paper.tickets import SPARSITY
 from bayesticket.paper.times import MATCHES, arm_times
-from bayesticket.paper.words import sentences
+from bayesticket.paper.words import sentences, so_many
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
 
@@ -190,7 +190,7 @@ CENTRAL = (
     Central(
         "The grokking time is linear in 1/strength, down to a floor.",
         "linear in 1/strength",
-        "The law of added rates, with a floor, is fitted to all seeds at strength 0 and three others. " + LINEAR,
+        "The law of added rates, with a floor, is fitted to all seeds at strength 0 and three others.",
         None,
         (NONE, *map(prior, STRENGTHS)),
     ),
@@ -286,11 +286,20 @@ def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
 
 
 def _claim(claim: Central, holds: Mapping[Setting, Holds]) -> Claim:
-    def counted(settings: Sequence[Setting]) -> str:
-        known = [holds[each] for each in settings if holds[each] is not None]
-        return f"{sum(map(bool, known))} of {len(known)}"
+    def known(settings: Sequence[Setting]) -> list[bool]:
+        return [each for setting in settings if (each := holds[setting]) is not None]
 
-    lines = [sentences(f"it holds in {counted(SETTINGS)} settings that can be judged, of {len(SETTINGS)} in all")]
+    def counted(settings: Sequence[Setting]) -> str:
+        judged = known(settings)
+        return f"{sum(judged)} of {len(judged)}" if judged else "not judged"
+
+    everywhere = known(SETTINGS)
+    lines = [
+        sentences(
+            f"it holds in {so_many(sum(everywhere), len(everywhere), 'setting', 'that can be judged')}, and there are "
+            f"{len(SETTINGS)} in all"
+        )
+    ]
     readings: dict[str, Verdict] = {}
     for detail in (field.name for field in fields(Setting)):
         levels = list(dict.fromkeys(getattr(each, detail) for each in SETTINGS))
@@ -301,7 +310,8 @@ def _claim(claim: Central, holds: Mapping[Setting, Holds]) -> Claim:
                 f"with {level} alone": verdict_over([holds[s] for s in each]) for level, each in of_level.items()
             }
     names = tuple(name_of(arm, setting) for setting in SETTINGS for arm in claim.arms)
-    return Claim(claim.said, (claim.rule, WHATEVER), "\n".join(lines), verdict_over(list(holds.values())),
+    rules = (claim.rule, WHATEVER) if claim.of_seed else (claim.rule, LINEAR, WHATEVER)
+    return Claim(claim.said, rules, "\n".join(lines), verdict_over(list(holds.values())),
                  arms=names, readings=readings)  # fmt: skip
 
 

@@ -94,6 +94,17 @@ def share(times: Times) -> str:
     return f"{grokked}, median {median_time(times)}" if times.reached.any() else grokked
 
 
+def grokked_at(times: Times) -> str:
+    """When the runs of an arm grokked, or how many did, to follow “grokked”.
+
+    >>> [grokked_at(Times.of(epochs, trained=[900] * 3)) for epochs in ([100, 500, 400], [100, 500, None], [None] * 3)]
+    ['at median epoch 400', 'in 2 of 3 runs, at median epoch 500', 'in none of 3 runs']
+    """
+    n, middle = int(np.sum(times.reached)), median_time(times).value
+    counted = [] if n == len(times) else [f"in {so_many(n, len(times))}"]
+    return ", ".join(counted if middle is None else [*counted, f"at median epoch {middle:,.0f}"])
+
+
 def shares(times: Mapping[str, Times], names: Iterable[str]) -> str:
     """How many runs of these arms grokked, and their medians, a line each."""
     return "\n".join(f"{name}: {share(times[name])}." for name in names)

@@ -49,6 +49,16 @@ def when(epochs: Sequence[float | None], which: str = "") -> str:
     return f"{found}, at epoch {across(known)}" if known else found
 
 
+def listed(texts: Sequence[str], joined_by: str = "and") -> str:
+    """Texts one after the other, as a sentence lists them.
+
+    >>> listed(["one"]), listed(["one", "two", "three"]), listed(["one", "two"], "or")
+    ('one', 'one, two and three', 'one or two')
+    """
+    *others, last = texts
+    return f"{', '.join(others)} {joined_by} {last}" if others else last
+
+
 def sentences(*texts: str) -> str:
     """Texts as sentences: each with a capital and a full stop, the empty ones left out.
 

@@ -1,5 +1,7 @@
 """The page about results: made from the results that come with the library, whenever the site is built."""
 
+import re
+from functools import cache
 from pathlib import Path
 
 from docutils import nodes
@@ -7,42 +9,82 @@ from site_figures import figure_html
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.report import VERDICTS, write_report
-from bayesticket.paper.results import SHIPPED, read_results
+from bayesticket.figures import Cell, Table
+from bayesticket.paper.figure import VERDICTS
+from bayesticket.paper.findings import TERMS, findings
+from bayesticket.paper.report import write_report
+from bayesticket.paper.results import SHIPPED
+from bayesticket.paper.scorecard import Judged, judged_in, scorecard_table
+from bayesticket.paper.unjudged import unjudged_table
 
 REPORT = "report.html"
+NOT_YET = "They are computed from Figures 1 to 4 and the controls, which have not been run yet."
+
+
+@cache
+def shipped() -> list[Judged]:
+    """The figures whose results come with the library."""
+    return judged_in(SHIPPED)
+
+
+def markdown(table: Table) -> str:
+    """A table of a report as Markdown; its links lead into the report."""
+    width = len(table.columns)
+    lines = [table.columns, ["---"] * width]
+    for number, row in enumerate(table.rows):
+        if number in table.headings:
+            lines.append([f"**{table.headings[number]}**", *[""] * (width - 1)])
+        lines.append([_linked(cell) for cell in row])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _linked(cell: str | Cell) -> str:
+    """The text of a cell, in which what Markdown would take for a mark stands for itself."""
+    text = re.sub(r"([\\`*_|$<\[])", r"\\\1", cell if isinstance(cell, str) else cell.text)
+    return f'<a href="{REPORT}#{cell.link}">{text}</a>' if isinstance(cell, Cell) and cell.link else text
+
+
+class Findings(SphinxDirective):
+    """What the runs show, a sentence for each subject."""
+
+    def run(self) -> list[nodes.Node]:
+        """A list, or a sentence that says that there is nothing to say yet."""
+        said = findings({each.figure.name: each.results for each in shipped()})
+        lines = [f"- **{heading}.** {text}" for heading, text in said.items()]
+        return self.parse_text_to_nodes("\n".join([TERMS, "", *lines]) if said else NOT_YET)
 
 
 class Scorecard(SphinxDirective):
-    """Every claim of the paper, with its verdict."""
+    """Every claim of the paper, with its verdict in both models."""
 
     def run(self) -> list[nodes.Node]:
         """A table."""
-        lines = ["| figure | claim | by | verdict |", "|---|---|---|---|"]
-        for name in NAMES:
-            figure = find_figure(name)
-            short = figure.title.partition(":")[0]
-            for claim in figure.claims(read_results(SHIPPED, name).runs):
-                lines.append(f"| {short} | {claim.said} | {claim.by} | {VERDICTS[claim.verdict]} |")
-        return self.parse_text_to_nodes("\n".join(lines))
+        return self.parse_text_to_nodes(markdown(scorecard_table(shipped())))
+
+
+class UnjudgedClaims(SphinxDirective):
+    """The claims that no experiment can judge."""
+
+    def run(self) -> list[nodes.Node]:
+        """A table."""
+        return self.parse_text_to_nodes(markdown(unjudged_table()))
 
 
 class PaperFigures(SphinxDirective):
-    """A section for each figure: what was run, its interactive pictures, what was measured."""
+    """A section for each figure that was run: what was run, its interactive pictures, what was measured."""
 
     def run(self) -> list[nodes.Node]:
         """Sections, in the order of the figures."""
-        return [self._section(name) for name in NAMES]
+        return [self._section(each) for each in shipped()]
 
-    def _section(self, name: str) -> nodes.section:
-        figure, results = find_figure(name), read_results(SHIPPED, name)
+    def _section(self, judged: Judged) -> nodes.section:
+        figure, name = judged.figure, judged.figure.name
         section = nodes.section("", nodes.title(text=figure.title), ids=[name], names=[name])
         self.state.document.note_explicit_target(section)
-        section += nodes.paragraph(text=figure.about)
-        for caption, picture in figure.draw(results.runs).items():
+        section += nodes.paragraph(text=figure.description)
+        for caption, picture in figure.draw(judged.results.runs).items():
             section += [nodes.paragraph(text=caption), nodes.raw("", figure_html(picture), format="html")]
-        for claim in figure.claims(results.runs):
+        for claim in judged.claims:
             section += nodes.paragraph(
                 "", "", nodes.strong(text=claim.said), nodes.Text(f" {VERDICTS[claim.verdict]}. ")
             )
@@ -60,7 +102,9 @@ def write_full_report(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Called by Sphinx."""
+    app.add_directive("findings", Findings)
     app.add_directive("scorecard", Scorecard)
+    app.add_directive("unjudged-claims", UnjudgedClaims)
     app.add_directive("paper-figures", PaperFigures)
     app.connect("build-finished", write_full_report)
     return {"parallel_read_safe": True}

@@ -8,7 +8,7 @@ import torch
 from helpers import refused
 
 import bayesticket as bt
-from bayesticket.figures import plot_circle, plot_norms, plot_ov, plot_pattern, plot_qk
+from bayesticket.figures import plot_circle, plot_heads, plot_norms, plot_ov, plot_pattern, plot_qk
 from bayesticket.measures import attention_of, circle_of
 from bayesticket.model import ov_by_token, qk_by_token
 
@@ -77,6 +77,17 @@ def test_the_pattern_has_a_column_for_each_snapshot(run):
     np.testing.assert_allclose(np.asarray(drawn.z)[:, 2], expected)
 
 
+def test_each_head_has_a_panel_and_their_sum_is_below(run):
+    figure = plot_heads(run)
+    *heads, pooled = (np.asarray(trace.z) for trace in figure.data)
+    expected = attention_of(run.at(20), run.config.split().test).mean(0)
+    for head, drawn in enumerate(heads):
+        np.testing.assert_allclose(drawn[:, 2], expected[head], rtol=1e-6)
+    np.testing.assert_allclose(pooled, sum(heads), rtol=1e-6)
+    first, labels = heads[0][:, -1], run.config.task.position_labels
+    assert figure.layout.annotations[0].text == f"head 0: {labels[first.argmax()]}, {first.max():.2f}"
+
+
 @pytest.mark.parametrize(("plot", "circuit"), [(plot_qk, qk_by_token), (plot_ov, ov_by_token)])
 def test_circuits_are_drawn_on_one_scale(run, plot, circuit):
     figure = plot(run, epochs=[0, 40], head=1)
@@ -103,7 +114,7 @@ def test_the_norms_of_matrices_are_drawn_by_kind(run):
         np.testing.assert_allclose(values, measured[f"weight_norms[{name}]"])
 
 
-@pytest.mark.parametrize("plot", [plot_pattern, plot_qk, plot_ov, plot_circle, plot_norms])
+@pytest.mark.parametrize("plot", [plot_pattern, plot_heads, plot_qk, plot_ov, plot_circle, plot_norms])
 def test_runs_without_snapshots_are_refused(plot):
     plain = bt.train(TASK, epochs=1)
     if plot is plot_norms:

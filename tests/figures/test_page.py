@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bayesticket.figures import Cell, Notes, Section, Table, plot_patterns, plot_runs, write_page
+from bayesticket.figures import Cell, Fold, Notes, Section, Table, plot_patterns, plot_runs, write_page
 from bayesticket.runs import Run
 
 
@@ -94,6 +94,29 @@ class TestPage:
         assert f'{first}<td role="cell" data-label="b &amp; c">2</td>' in text, "a card says what a value is"
         assert '<div class="table" role="region" aria-label="table"><table>' in text
         assert '<th scope="row">1</th><td>2</td>' in text
+
+    def test_headings_divide_the_rows_of_a_table_into_groups_and_cells_link_to_rows(self, tmp_path: Path):
+        rows = [["x", Cell("1", link="row-b")], ["y", "2"], ["z", "3"]]
+        table = Table(("a", "b"), rows, anchors=("row-a", "row-b", "row-c"), headings={0: "One", 2: "Two < 3"})
+        text = write_page(tmp_path / "page.html", "Title", [Section("", [], table)]).read_text(encoding="utf-8")
+        groups = text.partition("<tbody>")[2].partition("</table>")[0].split("<tbody>")
+        assert [each.count("<tr") for each in groups] == [3, 2], "each group is a part of the table"
+        assert '<th scope="rowgroup" colspan="2">Two &lt; 3</th>' in groups[1]
+        assert '<tr id="row-a"><th scope="row">x</th><td><a href="#row-b">1</a></td>' in groups[0]
+        assert '<tr id="row-b"><th scope="row">y</th>' in groups[0]
+
+    def test_sections_are_folded_under_a_heading_and_figures_have_names_of_their_own(
+        self, tmp_path: Path, runs: dict[str, Run]
+    ):
+        folds = [Fold(f"{name} & more", "2 < 3", [Section("", [name], plot_runs(runs))]) for name in ("one", "two")]
+        sections = [Section("Open", [], plot_runs(runs)), *folds]
+        text = write_page(tmp_path / "page.html", "Title", sections).read_text(encoding="utf-8")
+        assert '<details class="fold"><summary><h2>one &amp; more</h2> <span>2 &lt; 3</span></summary>' in text
+        names = re.findall(r'<div id="(figure-\d+)" class="plotly-graph-div"', text)
+        assert names == ["figure-0", "figure-1", "figure-2"]
+        assert text.count("const reveal") == 1, "links open folds"
+        without = write_page(tmp_path / "other.html", "Title", sections[:1]).read_text(encoding="utf-8")
+        assert "const reveal" not in without
 
     def test_without_figures_is_small(self, tmp_path: Path):
         page = write_page(tmp_path / "page.html", "Title", [Section("Text", ["one"])])

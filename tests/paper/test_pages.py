@@ -10,11 +10,12 @@ from worlds import every_arm, worlds_of
 import bayesticket as bt
 from bayesticket.cli.main import main
 from bayesticket.paper import MODULES, NAMES, find_figure, report
-from bayesticket.paper.figure import SHARES, SMOKE, Claim, Scale
+from bayesticket.paper.figure import SHARES, SMOKE, VERDICTS, Claim, Scale
 from bayesticket.paper.readings import AT_BOTH, BY_UNSEEN
-from bayesticket.paper.report import VERDICTS, claim_table, write_figure_page, write_report
+from bayesticket.paper.report import claim_table, write_figure_page, write_report
 from bayesticket.paper.results import SHIPPED, Results, names_in, read_results, training_command, write_results
 from bayesticket.paper.rules import shared_rules
+from bayesticket.paper.scorecard import Judged
 from bayesticket.runs import Header, describe_config
 from bayesticket.specs import spec_id
 
@@ -115,8 +116,7 @@ def test_a_report_comes_from_the_library_alone_and_names_what_has_not_been_run(t
     results = read_results(SHIPPED, FIRST)
     arm, ids = next(iter(results.ids(Claim("", (), "", "undecided")).items()))
     assert f"{arm}: {', '.join(ids)}" in page
-    links = set(re.findall(r'href="#([^"]+)"', page))
-    assert links == set(re.findall(r'<div id="(rule-\d+)">', page))
+    assert set(re.findall(r'<a href="#(rule-\d+)">', page)) == set(re.findall(r'<div id="(rule-\d+)">', page))
 
 
 def test_rules_are_said_once_on_a_page(tmp_path):
@@ -129,8 +129,9 @@ def test_rules_are_said_once_on_a_page(tmp_path):
 
 
 def test_the_verdict_stands_first_in_its_row(shipped):
-    claims = find_figure("fig5-standard").claims(shipped["fig5-standard"].runs)
-    table = claim_table(shipped["fig5-standard"], claims, *shared_rules([claims]))
+    figure, results = find_figure("fig5-standard"), shipped["fig5-standard"]
+    claims = figure.claims(results.runs)
+    table = claim_table(Judged(figure, results, claims), *shared_rules([claims]))
     assert table.columns[0] == "verdict"
     assert [row[0] for row in table.rows] == [VERDICTS[claim.verdict] for claim in claims]
 
@@ -211,6 +212,6 @@ def test_a_page_of_runs_in_a_store_says_where_they_are(tmp_path):
 
 @pytest.mark.parametrize("out", ["~no user of this name/x.html", "a\0b", "x" * 300 + ".html", ""])
 def test_where_a_report_cannot_be_written_is_said_before_anything_is_read(out, monkeypatch):
-    monkeypatch.setattr(report, "read_results", lambda *given: pytest.fail("results were read"))
+    monkeypatch.setattr(report, "judged_in", lambda *given: pytest.fail("results were read"))
     with pytest.raises(bt.BayesticketError, match=r"^out: got "):
         report.write_report(out=out)

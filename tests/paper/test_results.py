@@ -15,12 +15,13 @@ from stories import header_of, runs_of, story
 import bayesticket as bt
 from bayesticket.paper import NAMES, find_figure, tickets
 from bayesticket.paper.figure import (
+    VERDICTS,
     Claim,
     PaperFigure,
     Scale,
     diverged_runs,
 )
-from bayesticket.paper.report import VERDICTS, arm_table, differences, write_figure_page, write_report
+from bayesticket.paper.report import arm_table, differences, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
 from bayesticket.paper.results import SHIPPED, Results, collect, names_in, read_results, write_results
 from bayesticket.paper.settings import brief, config_of, full, settings

@@ -3,13 +3,15 @@
 import functools
 
 import numpy as np
-from stories import EPOCHS, arms_of, line, runs_of, story
+from stories import EPOCHS, arms_of, header_of, line, runs_of, story
 
 from bayesticket.paper import controls, decay, equation9, fig3, fig5, specification, tickets
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
-from bayesticket.paper.figure import Scale
+from bayesticket.paper.figure import Scale, arm_names
+from bayesticket.paper.results import Results
 from bayesticket.paper.strengths import STRENGTHS, strength_arm
+from bayesticket.tasks import ModularAddition
 
 FULL = Scale()
 
@@ -319,6 +321,13 @@ def worlds_of(module):
     """The made-up results of a figure, those of its two first seeds alone among them."""
     made = WORLDS[module]()
     return [*made, made[0].sel(seed=[0, 1])]
+
+
+def results_of(runs):
+    """Made-up runs as results: each is of the default task, with constant distractors."""
+    task = ModularAddition(distractors="constant")
+    made = {seed: header_of(story(), seed=seed, task=task) for seed in runs.seeds}
+    return Results(runs, {(arm, seed): made[seed] for arm in arm_names(runs) for seed in runs.seeds})
 
 
 def every_arm(figure):
