@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import pytest
 
 import bayesticket as bt
+from bayesticket.model import Positions
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -49,6 +51,14 @@ def test_every_snippet_about_runs_runs(tmp_path, monkeypatch):
     assert len(names["of_three"]) == 3
     assert (tmp_path / "film.html").stat().st_size < 10e6
     assert (tmp_path / "run" / "snapshots" / "00000200.safetensors").exists()
+
+
+def test_every_snippet_about_longer_sequences_runs():
+    names = run_all(ROOT / "docs" / "length.md", {"__name__": "length"})
+    run, task = names["run"], names["task"]
+    assert run.evaluate(task)["accuracy"] == run.curves["test_accuracy"].iloc[-1]
+    assert set(names["rooms"]) == set(get_args(Positions))
+    assert len(names["arms"].axes) == 2
 
 
 def test_every_snippet_of_the_tutorial_runs(tmp_path, monkeypatch):

@@ -196,7 +196,8 @@ def _teacher_attention(
 ) -> Float[Tensor, "n heads T"]:
     """The attention of a model at one layer and query; a model with one head gives its attention to all heads."""
     n_positions, largest = examples.tokens.shape[1], int(examples.tokens.max())
-    built_for = teacher.cfg.n_ctx if hasattr(teacher, "architecture") else n_positions
+    architecture = getattr(teacher, "architecture", None)
+    built_for = n_positions if architecture is None or architecture.n_ctx is not None else teacher.cfg.n_ctx
     if teacher.cfg.n_ctx < n_positions or built_for != n_positions:
         raise refuse_case("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
     if teacher.cfg.d_vocab <= largest:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from keyword import iskeyword
 from typing import Any, TypeVar, get_type_hints
 
-from bayesticket.cli.values import read_values, several, word_for
+from bayesticket.cli.values import labelled, read_values, several, word_for
 from bayesticket.errors import refuse_case, refuse_name
 from bayesticket.interventions import Recipe
 
@@ -147,6 +147,8 @@ def _filled(paragraph: str) -> str:
 
 def _taken(one: Parameter) -> dict[str, Any]:
     """How many texts follow a flag, for argparse."""
+    if labelled(one.kind) is not None:
+        return {"nargs": "+", "action": "extend"}
     if (each := several(one.kind)) is None:
         return {}
     if one.kind == tuple[str, ...]:  # one at a time, so that what follows can be the name of a file

@@ -1,6 +1,7 @@
 """Values typed as text, on the command line and in TOML files, read by the type of what they are for."""
 
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
@@ -48,7 +49,9 @@ def _number(field: str, text: str, accepted: str, kind: type[int] | type[float] 
 
 
 def read_values(field: str, texts: list[str], kind: object) -> object:
-    """The value, or the tuple of values, that texts stand for."""
+    """The value, the tuple of values, or the values by label, that texts stand for."""
+    if (entry := labelled(kind)) is not None:
+        return _read_labelled(field, texts, entry)
     if (each := several(kind)) is None:
         return read_value(field, texts[0], kind)
     number, entry = each
@@ -57,12 +60,29 @@ def read_values(field: str, texts: list[str], kind: object) -> object:
     return tuple(read_value(field, text, entry) for text in texts)
 
 
+def _read_labelled(field: str, texts: list[str], kind: object) -> dict[str, object] | None:
+    """Values by label, each written as `label: value`; "none" stands for none."""
+    if [text.strip().lower() for text in texts] == ["none"]:
+        return None
+    found: dict[str, object] = {}
+    for text in texts:
+        label, colon, written = (part.strip() for part in text.partition(":"))
+        if not (label and colon and written) or label in found:
+            raise refuse(field, text, 'different labels, each with a value, as "T=12: ModularAddition(p=113)"')
+        found[label] = read_value(f"{field} {label}", written, kind)
+    return found
+
+
 def typed_value(field: str, value: object, kind: object) -> object:
     """A value of a TOML file: specifications are written as text there, and None as "none".
 
     Everything else stays as it is, and is checked where it is used.
     """
     kinds = alternatives(kind)
+    if (entry := labelled(kind)) is not None and not (isinstance(value, str) and value.lower() == "none"):
+        if not isinstance(value, dict):
+            raise refuse(field, value, "a table of values by label")
+        return {label: typed_value(f"{field} {label}", one, entry) for label, one in value.items()}
     each = several(kind)
     if each is not None and each[0] is None and not isinstance(value, list):
         raise refuse(field, value, "a list")
@@ -92,8 +112,19 @@ def several(kind: object) -> tuple[int | None, object] | None:
     return None
 
 
+def labelled(kind: object) -> object | None:
+    """The type of each value of a type of values by label; None for other types.
+
+    >>> labelled(Mapping[str, int] | None), labelled(int)
+    (<class 'int'>, None)
+    """
+    return next((get_args(each)[1] for each in alternatives(kind) if get_origin(each) is Mapping), None)
+
+
 def word_for(kind: object) -> str:
     """What stands for a value in the help: INT, PATH, TASK, or its choices."""
+    if (entry := labelled(kind)) is not None:
+        return f"LABEL:{word_for(entry)}"
     if (each := several(kind)) is not None:
         return word_for(each[1])
     kinds = alternatives(kind)

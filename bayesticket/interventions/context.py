@@ -80,8 +80,9 @@ class Context:
 
     def replace(self, batch: Examples) -> None:
         """Puts another batch of the same examples in place of the present one."""
+        if batch.tokens is not self.batch.tokens:  # which targets are made of, and not of positions alone
+            self._targets.clear()
         self._now.batch = batch
-        self._targets.clear()
 
     @property
     def n_examples(self) -> int:

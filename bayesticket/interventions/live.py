@@ -24,7 +24,7 @@ from bayesticket.interventions.ports import (
 )
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.interventions.watch import Watch
-from bayesticket.model import HookedTransformer, HookPoint, NamedHook, attached, require_firing
+from bayesticket.model import HookedTransformer, HookPoint, NamedHook, attached, require_firing, require_places
 from bayesticket.specs import snake_case
 from bayesticket.tasks import Examples
 
@@ -272,6 +272,7 @@ def require_readable(model: object, batch: object) -> None:
         raise refuse_case("batch", f"{batch.n_positions} positions", f"at most the model's {model.cfg.n_ctx}")
     if (largest := int(batch.tokens.max())) >= model.cfg.d_vocab:
         raise refuse_case("batch", f"token {largest}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
+    require_places(model, batch.position_ids)
 
 
 def term_names(parts: Iterable["Intervention"]) -> list[str]:

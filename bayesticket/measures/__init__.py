@@ -6,7 +6,7 @@ measure reads; it changes neither model nor batch. See `base` for how to add one
 
 from bayesticket.measures.attention import AttentionEntropy, KLToOracle, KLToTarget, ScoreVariance
 from bayesticket.measures.base import AttentionMeasure, Measure, Observation, OptimizerStep
-from bayesticket.measures.columns import Column, Half, Measured
+from bayesticket.measures.columns import Column, Half, Measured, names_evaluation, of_evaluation
 from bayesticket.measures.condition import StructuralCondition
 from bayesticket.measures.contraction import Contraction
 from bayesticket.measures.defaults import DEFAULT_MEASURES, additional, suited_to
@@ -89,8 +89,10 @@ __all__ = [
     "is_key",
     "key_frequencies",
     "measure",
+    "names_evaluation",
     "neuron_frequencies",
     "observe",
+    "of_evaluation",
     "run_forward",
     "suited_to",
 ]

@@ -17,16 +17,18 @@ Half = Literal["train", "test", "unseen"]
 
 @dataclass(frozen=True)
 class Column:
-    """The name of a curve in parts: `half_measure[fields][entry]`, of which only the measure is always there.
+    """The name of a curve in parts: `evaluation/half_measure[fields][entry]`; only the measure is always there.
 
     `str(column)` writes the name and `Column.parse(name)` reads it; each undoes the other.
 
     >>> str(Column("restricted_loss", fields="keys=(1, 3)", entry="3", half="test"))
     'test_restricted_loss[keys=(1, 3)][3]'
     >>> Column.parse("explaining_away[examples=None][measured]")
-    Column(measure='explaining_away', fields='examples=None', entry='measured', half=None)
+    Column(measure='explaining_away', fields='examples=None', entry='measured', half=None, evaluation='')
     >>> Column.parse("kl_to_target[head=1]").fields, Column.parse("weight_norms[embed.W_E]").entry
     ('head=1', 'embed.W_E')
+    >>> str(Column("accuracy", half="test", evaluation="T=12"))
+    'T=12/test_accuracy'
     """
 
     measure: str
@@ -37,18 +39,23 @@ class Column:
     """The label of an entry of a vector, or its number."""
     half: Half | None = None
     """The part of the split, where the name has it; other curves are of the training half."""
+    evaluation: str = ""
+    """The label of what the run is evaluated on beside its own examples, as `train(…, evaluate={label: task})` has."""
 
     def __post_init__(self):
-        if (read := _parts(str(self))) != (self.measure, self.fields, self.entry, self.half):
+        given = (self.measure, self.fields, self.entry, self.half, self.evaluation)
+        if (read := _parts(str(self))) != given:
             raise refuse_case(
                 "column",
-                f"the name {str(self)!r}, which would be read as measure, fields, entry and half {read}",
-                "measures that are not called Train…, Test… or Unseen…, and labels of entries without '=' and brackets",
+                f"the name {str(self)!r}, which would be read as measure, fields, entry, half and evaluation {read}",
+                "measures that are not called Train…, Test… or Unseen…, labels of entries without '=' and brackets, "
+                "and of evaluations without '/' and brackets",
             )
 
     def __str__(self) -> str:
         half = f"{self.half}_" if self.half else ""
-        return half + self.measure + "".join(f"[{part}]" for part in (self.fields, self.entry) if part)
+        evaluation = f"{self.evaluation}/" if self.evaluation else ""
+        return evaluation + half + self.measure + "".join(f"[{part}]" for part in (self.fields, self.entry) if part)
 
     @classmethod
     def parse(cls, name: str) -> "Column":
@@ -57,7 +64,7 @@ class Column:
 
     @property
     def curve(self) -> str:
-        """The measure, and the part of the split where the name has it: the name without fields and entry."""
+        """The measure, and evaluation and part of the split where the name has them: without fields and entry."""
         return str(replace(self, fields="", entry=""))
 
     @property
@@ -93,24 +100,28 @@ class Column:
         >>> sorted(names, key=lambda name: Column.parse(name).order)
         ['accuracy', 'mean_pattern[2]', 'mean_pattern[10]']
         """
-        return tuple(_natural(part) for part in (self.half or "", self.measure, self.fields, self.entry))
+        parts = (self.evaluation, self.half or "", self.measure, self.fields, self.entry)
+        return tuple(_natural(part) for part in parts)
 
 
 _PLACE = re.compile(r"^(?=[LH])(?:L(?P<layer>\d+))?(?:H(?P<head>\d+))?(?:\.|$)")
 """The layer and head at the beginning of an entry, as `attention.place_label` writes them."""
 
 
-def _parts(name: str) -> tuple[str, str, str, Half | None]:
-    """Measure, fields, entry and half of a name."""
-    half = next((half for half in get_args(Half) if name.startswith(f"{half}_")), None)
-    measure, bracket, rest = name.removeprefix(f"{half}_").partition("[")
+def _parts(name: str) -> tuple[str, str, str, Half | None, str]:
+    """Measure, fields, entry, half and evaluation of a name."""
+    evaluation, slash, own = name.partition("/")  # entries have slashes too, in brackets
+    if not (evaluation and slash) or "[" in evaluation or "]" in evaluation:
+        evaluation, own = "", name
+    half = next((half for half in get_args(Half) if own.startswith(f"{half}_")), None)
+    measure, bracket, rest = own.removeprefix(f"{half}_").partition("[")
     first, between, last = rest.removesuffix("]").rpartition("][")
     complete = rest.endswith("]") if bracket else True
     if not complete or not measure or (bracket and not last) or (between and not first):
-        return name, "", "", None
+        return name, "", "", None, ""
     if between or "=" not in last:
-        return measure, first, last, half
-    return measure, last, "", half
+        return measure, first, last, half, evaluation
+    return measure, last, "", half, evaluation
 
 
 def _natural(text: str) -> tuple[str | int, ...]:
@@ -122,6 +133,26 @@ def changed_fields(given: Spec, without: Iterable[str] = ()) -> str:
     """The fields of a specification that differ from their defaults, as a column shows them."""
     fields = {name: value for name, value in changed(given) if name not in without}
     return ",".join(f"{name}={'model' if isinstance(value, nn.Module) else value}" for name, value in fields.items())
+
+
+def names_evaluation(label: object) -> bool:
+    """Whether the names of curves can begin with a label.
+
+    >>> names_evaluation("T=12"), names_evaluation("a/b"), names_evaluation("")
+    (True, False, False)
+    """
+    if not isinstance(label, str) or not label.isprintable() or label != label.strip():
+        return False
+    return bool(label) and not {"/", "[", "]"} & set(label)
+
+
+def of_evaluation(label: str, values: Mapping[str, float]) -> dict[str, float]:
+    """Values under the names that they have in the curves of an evaluation.
+
+    >>> of_evaluation("T=12", {"test_loss": 0.5})
+    {'T=12/test_loss': 0.5}
+    """
+    return {str(replace(Column.parse(name), evaluation=label)): value for name, value in values.items()}
 
 
 class Measured(Mapping[str, float]):

@@ -13,6 +13,7 @@ from bayesticket.model import (
     HookedTransformer,
     bypasses_mlp,
     mlp_pre_name,
+    position_embeddings,
     readout_matrices,
     require_relu_layer,
     scores_name,
@@ -146,7 +147,8 @@ def _from_embeddings(
     attention, tokens = seen.model.blocks[0].attn, seen.batch.tokens
     augmented = torch.cat([attention.W_V, attention.b_V[:, None]], 1)
     stretch, stretch_augmented = (theory.spectral_norm(matrix).max() for matrix in (attention.W_V, augmented))
-    squares = (seen.model.embed.W_E + seen.model.pos_embed.W_pos[: tokens.shape[1], None]).square().sum(-1)
+    of_positions = position_embeddings(seen.model, tokens.shape[1])
+    squares = (seen.model.embed.W_E + of_positions[:, None]).square().sum(-1)
     longest = squares[torch.arange(tokens.shape[1], device=tokens.device), tokens].max()
     return (
         theory.explaining_away_paper(stretch, lipschitz, loss),

@@ -20,11 +20,11 @@ from bayesticket.model import (
     normalize_for_attention,
     own_hooks,
     pattern_name,
+    require_interaction_matrix,
     residual_name,
     scores_name,
     visible_from,
     why_full,
-    without_interaction_matrix,
 )
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
@@ -51,7 +51,7 @@ class AttentionGradient(AttentionMeasure):
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for a layer or a head that the model lacks, and for scores that are not made by one matrix M."""
         super().check(model, batch)
-        _require_interaction_matrix(self, model)
+        require_interaction_matrix(model, self.layers[0], "AttentionGradient")
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The stream into attention, unless that is the embedding."""
@@ -99,8 +99,7 @@ class PriorGradient(AttentionMeasure):
         that the query cannot see.
         """
         super().check(model, batch)
-        _require_interaction_matrix(self, model)
-        layer = self.layers[0]
+        require_interaction_matrix(model, layer := self.layers[0], "PriorGradient")
         if pattern_name(layer) in own_hooks(model):
             raise refuse_case(
                 "PriorGradient", f"a model with hooks of its own on {pattern_name(layer)}", "softmax attention"
@@ -132,12 +131,6 @@ def _require_one_matrix(measure: AttentionMeasure, reason: str) -> None:
         raise refuse(f"{type(measure).__name__}.query", measure.query, f"-1; {reason}")
 
 
-def _require_interaction_matrix(measure: AttentionMeasure, model: HookedTransformer) -> None:
-    """Raises for scores that are not made by one matrix M."""
-    if (setting := without_interaction_matrix(model, measure.layers[0])) is not None:
-        raise refuse_case(type(measure).__name__, f"a model with {setting}", "scores that are x_q M x_i / √d_head")
-
-
 def _stream_names(measure: AttentionMeasure, model: HookedTransformer) -> tuple[str, ...]:
     """The hook point of the stream into attention; none where that is the embedding."""
     if measure.layers == (0,) and why_full(model) is None:
@@ -153,11 +146,12 @@ def _norm_in_interaction(
     embedded = residual_name(layer) not in seen.activations  # asked now, hooks of edits would count
     if any(is_before_scores(name, layer) or (embedded and name not in FAST_HOOKS) for name in seen.edited):
         return torch.tensor(torch.nan)  # what the scores are made of is edited, and was not read
+    tokens, position_ids = seen.batch.tokens, seen.batch.position_ids
     if embedded and model.cfg.normalization_type is None:
-        query = embed_position(model, seen.batch.tokens, -1)[:, None]
-        source = mix_embeddings(model, seen.batch.tokens, d_scores[:, :, 0])[:, :, None]
+        query = embed_position(model, tokens, -1, position_ids)[:, None]
+        source = mix_embeddings(model, tokens, d_scores[:, :, 0], position_ids)[:, :, None]
     else:
-        stream = embed_tokens(model, seen.batch.tokens) if embedded else seen.activations[residual_name(layer)]
+        stream = embed_tokens(model, tokens, position_ids) if embedded else seen.activations[residual_name(layer)]
         stream = normalize_for_attention(model, stream, layer)
         query = stream[:, -d_scores.shape[2] :]
         source = einsum(d_scores, stream, "n head query key, n key d_model -> n head query d_model")

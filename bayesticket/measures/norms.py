@@ -12,7 +12,7 @@ from bayesticket import theory
 from bayesticket.attention import AttentionSite, place_label
 from bayesticket.errors import refuse_case, require_number
 from bayesticket.measures.base import Measure, Observation
-from bayesticket.model import HookedTransformer, is_mlp
+from bayesticket.model import HookedTransformer, is_mlp, require_interaction_matrix
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
 
@@ -95,8 +95,10 @@ class InteractionNorm(AttentionSite, Measure):
         return {"": replace(self, layer=layer, head=None if self.head == "each" else self.head)}
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
-        """Raises where the model lacks the layers, the heads or the query."""
+        """Raises where the model lacks the layers, the heads or the query, or has scores that no M makes."""
         self.require_place(model, batch.n_positions)
+        for layer in self.layers:
+            require_interaction_matrix(model, layer, "InteractionNorm")
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """The heads that the entries are the norms of."""

@@ -39,8 +39,9 @@ class Observer:
     """Several measures on one model: the hooks that read for them, and their values after a forward pass.
 
     In training `half` is the half of the split that is observed: measures that are not recorded on it, or on a part of
-    it, are left out. Elsewhere it is None, and every measure is taken on the whole batch. `reads` are hook points to
-    read besides those of the measures.
+    it, are left out. Elsewhere it is None, and every measure is taken on the whole batch; or "any", and those that
+    training records on unseen examples are also taken on these, where the batch says which they are. `reads` are hook
+    points to read besides those of the measures.
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class Observer:
         model: HookedTransformer,
         measures: Iterable[Measure],
         batch: Examples,
-        half: Literal["train", "test"] | None = None,
+        half: Literal["train", "test", "any"] | None = None,
         *,
         reads: Iterable[str] = (),
     ):
         require_readable(model, batch)
         self.model, self.n_positions = model, batch.n_positions
+        parts: list[Half | None] = [part for part in _PARTS[half] if part != "unseen" or batch.unseen is not None]
         names = list(reads)
         if names:
             require_firing(model, batch.tokens, names, "Observer")
@@ -63,7 +65,7 @@ class Observer:
             if not isinstance(measure, Measure):
                 raise refuse("measures", measure, "Measure objects, such as KLToOracle()")
             recorded_on = {None, *measure.recorded_on}  # raises unless these are parts of the split
-            for part in filter(recorded_on.__contains__, _PARTS[half]):
+            for part in filter(recorded_on.__contains__, parts):
                 bound = BoundMeasure.bind(measure, part, model, batch)
                 if bound.name in self.bound:
                     raise refuse("measures", bound.name, "measures with different names")
@@ -147,8 +149,13 @@ class Observer:
         return {name: torch.zeros_like(self.activations[name]) for name in self.differentiated}
 
 
-_PARTS: dict[str | None, tuple[Half | None, ...]] = {None: (None,), "train": ("train",), "test": ("test", "unseen")}
-"""The parts of the split that are observed with each half."""
+_PARTS: dict[str | None, tuple[Half | None, ...]] = {
+    None: (None,),
+    "any": (None, "unseen"),
+    "train": ("train",),
+    "test": ("test", "unseen"),
+}
+"""The parts of the split that are observed with each half; None is the whole batch."""
 
 
 def _unseen_part(seen: Observation) -> Observation | None:
@@ -293,5 +300,5 @@ def run_forward(
 ) -> Float[Tensor, "n d_vocab_out"]:
     """The logits at the last position, by the chosen forward."""
     if forward == "full":
-        return full_forward(model, batch.tokens)
-    return query_forward(model, rows or TokenRows(batch.tokens, model.cfg.n_heads))
+        return full_forward(model, batch.tokens, batch.position_ids)
+    return query_forward(model, rows or TokenRows(batch.tokens, model.cfg.n_heads, batch.position_ids))

@@ -74,6 +74,7 @@ from bayesticket.model.one_layer import (
     mix_embeddings,
     normalize_for_attention,
     readout_matrices,
+    require_interaction_matrix,
     require_relu_layer,
     require_single_layer,
     score_table,
@@ -82,6 +83,13 @@ from bayesticket.model.one_layer import (
     values_of,
     visible_from,
     without_interaction_matrix,
+)
+from bayesticket.model.positions import (
+    Positions,
+    draw_position_ids,
+    draws_positions,
+    position_embeddings,
+    require_places,
 )
 from bayesticket.model.variants import linear_attention, linear_attention_hooks, no_residual_hooks
 
@@ -92,6 +100,7 @@ __all__ = [
     "HookPoint",
     "HookedTransformer",
     "NamedHook",
+    "Positions",
     "TokenRows",
     "all_held",
     "attached",
@@ -102,6 +111,8 @@ __all__ = [
     "choose_forward",
     "copied",
     "describe_model",
+    "draw_position_ids",
+    "draws_positions",
     "embed_position",
     "embed_tokens",
     "equip",
@@ -136,6 +147,7 @@ __all__ = [
     "own_hooks",
     "parameter_kind",
     "pattern_name",
+    "position_embeddings",
     "qk_by_token",
     "query_forward",
     "readout_matrices",
@@ -145,8 +157,10 @@ __all__ = [
     "require_firing",
     "require_head",
     "require_in_memory",
+    "require_interaction_matrix",
     "require_layer",
     "require_parameters",
+    "require_places",
     "require_relu_layer",
     "require_single_layer",
     "require_weights",

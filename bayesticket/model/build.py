@@ -3,7 +3,7 @@
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from bayesticket.errors import refuse, refuse_case, require_choice, require_flag, require_integer, require_number
 from bayesticket.model.hooks import NamedHook, mount_permanently, sees_all_edits
-from bayesticket.model.names import is_bias, is_matrix
+from bayesticket.model.names import POSITION_EMBEDDING, is_bias, is_matrix
+from bayesticket.model.positions import Placement, Positions
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask
@@ -52,6 +53,11 @@ class Architecture(Spec):
     """Factor on every weight matrix at initialisation."""
     n_layers: int = 1
     """Number of layers, all alike."""
+    n_ctx: int | None = None
+    """How many positions there are; None for as many as the task's sequences have, more for longer sequences too."""
+    positions: Positions = "learned"
+    """What tells where a token stands: "learned" embeddings of positions 0, 1, …; "drawn", the same, but in training at
+    random positions in order, the query last; "none"; or "rotary", by which scores depend on distances."""
 
     def __post_init__(self):
         for name in ("d_model", "n_heads", "d_mlp", "n_layers"):
@@ -65,6 +71,14 @@ class Architecture(Spec):
         if self.residual is not None:
             require_flag("residual", self.residual)
         require_flag("biases", self.biases)
+        if self.n_ctx is not None:
+            require_integer("n_ctx", self.n_ctx, least=1, most=MOST_POSITIONS)
+        require_choice("positions", self.positions, get_args(Positions))
+        if self.positions == "drawn" and self.n_ctx is None:
+            raise refuse("n_ctx", None, "a number of positions larger than the task's, as they are drawn from all")
+        if self.positions == "rotary" and self.d_head % 2:
+            situation = f"heads of odd width {self.d_head} with positions='rotary'"
+            raise refuse_case("n_heads", situation, "heads of even width d_model / n_heads")
 
     @property
     def d_head(self) -> int:
@@ -81,19 +95,22 @@ class Architecture(Spec):
         return self.n_layers > 1 if self.residual is None else self.residual
 
     def settings(self, task: AbstractTask) -> dict[str, object]:
-        """What TransformerLens is told to build this shape for a task."""
+        """What TransformerLens is told to build this shape for a task; raises where its sequences are too long."""
+        if self.n_ctx is not None and self.n_ctx < task.n_positions:
+            raise refuse("n_ctx", self.n_ctx, f"at least {task.n_positions}, the length of the task's sequences")
         return {
             "n_layers": self.n_layers,
             "d_model": self.d_model,
             "n_heads": self.n_heads,
             "d_head": self.d_head,
             "d_mlp": self.d_mlp,
-            "n_ctx": task.n_positions,
+            "n_ctx": task.n_positions if self.n_ctx is None else self.n_ctx,
             "d_vocab": task.d_vocab,
             "d_vocab_out": task.d_vocab_out,
             "act_fn": "relu",
             "normalization_type": self.normalization_type,
             "attention_dir": "causal",
+            **({"positional_embedding_type": "rotary"} if self.positions == "rotary" else {}),
         }
 
 
@@ -110,6 +127,8 @@ def build_model(
     normalization_type: Literal["LN", "LNPre", "RMS", "RMSPre"] | None = None,
     init_scale: float = 1.0,
     n_layers: int = 1,
+    n_ctx: int | None = None,
+    positions: Positions = "learned",
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
 ) -> HookedTransformer:
@@ -117,7 +136,8 @@ def build_model(
 
     The options are those of `Architecture`. A single layer has no residual path, as the paper's minimal model has none;
     `residual=True` makes it a standard transformer layer. What TransformerLens has no switch for (`attention="linear"`,
-    a missing residual path) is mounted as permanent hooks, so the model can be used like any other.
+    a missing residual path, `positions="drawn"`) is mounted as permanent hooks, so the model can be used like any
+    other. `n_ctx` makes room for longer sequences than the task's.
 
     >>> from bayesticket.tasks import ModularAddition
     >>> model = build_model(ModularAddition(p=7), d_model=8, d_mlp=16)
@@ -134,6 +154,8 @@ def build_model(
         normalization_type=normalization_type,
         init_scale=init_scale,
         n_layers=n_layers,
+        n_ctx=n_ctx,
+        positions=positions,
     )
     return build(architecture, task, seed=seed, dtype=dtype, device=device)
 
@@ -243,16 +265,37 @@ def equip(model: HookedTransformer, architecture: Architecture) -> None:
     """Adds to a bare model what TransformerLens has no switch for."""
     model.architecture = architecture  # type: ignore[assignment]
     mount_permanently(model, _permanent_hooks(architecture))
+    if architecture.positions == "drawn":
+        mount_permanently(model, [(POSITION_EMBEDDING, Placement(model.pos_embed).place)])
+    if architecture.positions == "none":
+        with torch.no_grad():
+            model.pos_embed.W_pos.zero_().requires_grad_(False)
+    if architecture.positions == "rotary":
+        _compute_rotations(model)
     if not architecture.biases:
         for name, parameter in model.named_parameters():
             if is_bias(name):
                 parameter.requires_grad_(False)
 
 
+def _compute_rotations(model: HookedTransformer) -> None:
+    """Computes the sines and cosines of rotary positions for all positions, and in the precision of the weights.
+
+    TransformerLens computes those of many positions when they are needed, and leaves a conversion without precision.
+    """
+    cfg, dtype = model.cfg, next(model.parameters()).dtype
+    assert cfg.rotary_dim is not None
+    for attention in (block.attn for block in model.blocks):
+        attention.rotary_sin, attention.rotary_cos = attention.calculate_sin_cos_rotary(
+            cfg.rotary_dim, cfg.n_ctx, base=cfg.rotary_base, dtype=dtype
+        )
+
+
 def architecture_hooks(architecture: Architecture) -> list[str]:
     """Names of the hook points on which an architecture's permanent hooks sit, once for each of them."""
+    placement = [POSITION_EMBEDDING] if architecture.positions == "drawn" else []
     hooks = _permanent_hooks(architecture)
-    return [name for name, function in hooks for _ in range(1 + sees_all_edits(function))]
+    return placement + [name for name, function in hooks for _ in range(1 + sees_all_edits(function))]
 
 
 def _permanent_hooks(architecture: Architecture) -> list[NamedHook]:

@@ -20,6 +20,7 @@ from transformer_lens import HookedTransformer
 from bayesticket.errors import refuse, require_choice
 from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
 from bayesticket.model.names import (
+    POSITION_EMBEDDING,
     UNEMBED_IN,
     UNEMBED_OUT,
     attention_out_name,
@@ -33,6 +34,14 @@ from bayesticket.model.names import (
     z_name,
 )
 from bayesticket.model.one_layer import unusual_setting
+from bayesticket.model.positions import (
+    first_position,
+    has_no_hooks_but_placement,
+    placement_of,
+    require_places,
+    rotated,
+    rotates,
+)
 from bayesticket.model.variants import has_no_hooks_but_cuts
 from bayesticket.notices import notice
 
@@ -50,19 +59,23 @@ FORWARDS = ("auto", "fast", "full")
 class TokenRows:
     """The distinct (position, token) rows of a batch of tokens, and the indices to sum over them quickly.
 
-    `index[n, t]` is the row of token t in sequence n. Positions that hold one token throughout the batch (operators,
-    padding, the query) are treated separately: mixing their values is one matrix product, whatever their number.
+    `index[n, t]` is the row of token t in sequence n. Positions are those of the sequence, or
+    with `position_ids` those of the model. Those that hold one token throughout the batch (operators, padding, the
+    query) are treated separately: mixing their values is one matrix product, whatever their number.
     """
 
-    def __init__(self, tokens: Int[Tensor, "n T"], n_heads: int):
+    def __init__(self, tokens: Int[Tensor, "n T"], n_heads: int, position_ids: Int[Tensor, "n T"] | None = None):
         n, n_positions = tokens.shape
-        keys = tokens + torch.arange(n_positions, device=tokens.device) * (int(tokens.max()) + 1)
+        positions = torch.arange(n_positions, device=tokens.device) if position_ids is None else position_ids
+        keys = tokens + positions * (int(tokens.max()) + 1)
         rows, index = torch.unique(keys, return_inverse=True)
         first = torch.full_like(rows, n * n_positions).scatter_reduce_(
             0, index.flatten(), torch.arange(n * n_positions, device=tokens.device), "amin"
         )
         self.n_heads, self.n_rows = n_heads, len(rows)
-        self.tokens, self.positions = tokens.flatten()[first], first % n_positions
+        self.tokens, self.positions = tokens.flatten()[first], positions.expand(n, -1).flatten()[first]
+        self.are_placed = position_ids is not None
+        """Whether `positions` are those of the model."""
         self.index = index
 
         constant = (index == index[:1]).all(0)
@@ -172,13 +185,16 @@ def query_forward(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "n
     differentiated once; second derivatives need the full forward.
     """
     block, attention, hook = model.blocks[0], model.blocks[0].attn, model.hook_dict
-    stream = model.embed.W_E[rows.tokens] + model.pos_embed.W_pos[rows.positions]
+    stream = _stream_of(model, rows)
     stream_in = block.ln1(stream[None])[0]
 
     query = torch.einsum("rd,hde->hre", stream_in[rows.query_rows], attention.W_Q) + attention.b_Q[:, None]
     key = torch.einsum("rd,hde->hre", stream_in, attention.W_K) + attention.b_K[:, None]
     value = torch.einsum("rd,hde->hre", stream_in, attention.W_V) + attention.b_V[:, None]
 
+    if rotates(model):
+        query = rotated(attention, query, rows.positions[rows.query_rows])
+        key = rotated(attention, key, rows.positions)
     table = (query @ key.mT / attention.attn_scale).flatten(1)
     scores = table.index_select(1, rows.score_index.flatten()).view(model.cfg.n_heads, *rows.score_index.shape)
     scores = scores.transpose(0, 1).unsqueeze(2)
@@ -199,6 +215,15 @@ def query_forward(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "n
     middle = hook[MIDDLE](at_query.index_select(0, rows.query).unsqueeze(1) + attention_out)
     hidden = _affine(block.ln2(middle), block.mlp.W_in, block.mlp.b_in)
     return _logits(model, middle, hidden)
+
+
+def _stream_of(model: HookedTransformer, rows: TokenRows) -> Float[Tensor, "rows d_model"]:
+    """The residual stream into the layer."""
+    of_tokens = model.embed.W_E[rows.tokens]
+    if rotates(model):
+        return of_tokens
+    first = 0 if rows.are_placed else first_position(model, rows.index.shape[1])
+    return of_tokens + model.pos_embed.W_pos[rows.positions + first]
 
 
 def _softmax_over_few(scores: Float[Tensor, "n heads one T"]) -> Float[Tensor, "n heads one T"]:
@@ -257,18 +282,33 @@ def _affine(
     return torch.addmm(cast(Tensor, bias), x.squeeze(1), weight).unsqueeze(1)
 
 
-def full_forward(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n d_vocab_out"]:
-    """The logits at the last position by TransformerLens' own forward."""
-    return model(tokens)[:, -1]
+def full_forward(
+    model: HookedTransformer, tokens: Int[Tensor, "n T"], position_ids: Int[Tensor, "n T"] | None = None
+) -> Float[Tensor, "n d_vocab_out"]:
+    """The logits at the last position by TransformerLens' own forward, with tokens at given positions where some are.
+
+    Only models whose positions are drawn can be given positions.
+    """
+    if position_ids is None:
+        return model(tokens)[:, -1]
+    require_places(model, position_ids)
+    placement = placement_of(model)
+    assert placement is not None
+    with placement.at(position_ids):
+        return model(tokens)[:, -1]
 
 
 def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:
     """Why a model with hooks on these names needs the full forward, or None if the query-only forward is enough."""
-    if (setting := unusual_setting(model)) is not None:
+    rotary = ("positional_embedding_type", "rotary_dim") if rotates(model) else ()
+    if (setting := unusual_setting(model, allowed=rotary)) is not None:
         return f"the model has {setting}"
     if (module := foreign_hooks(model)) is not None:
         return f"the module {module!r} carries a PyTorch hook of its own"
-    for name in [*names, *own_hooks(model)]:
+    own = own_hooks(model)
+    if POSITION_EMBEDDING in own and has_no_hooks_but_placement(model.hook_dict[POSITION_EMBEDDING]):
+        own.remove(POSITION_EMBEDDING)  # which this forward does itself
+    for name in [*names, *own]:
         if name not in FAST_HOOKS:
             return f"{name} is not computed by the query-only forward"
     return None

@@ -57,6 +57,8 @@ def mlp_out_name(layer: int) -> str:
     return f"blocks.{layer}.hook_mlp_out"
 
 
+POSITION_EMBEDDING = "hook_pos_embed"
+"""What learned positions add to the embeddings of tokens: `(batch, position, d_model)`."""
 UNEMBED_IN = "unembed.hook_in"
 """What the unembedding reads: `(batch, position, d_model)`."""
 UNEMBED_OUT = "unembed.hook_out"

@@ -1,5 +1,6 @@
 """The parts of a plain one-layer model: its embeddings, its values, and the keys that a query may attend to."""
 
+from collections.abc import Collection
 from typing import cast
 
 import torch
@@ -12,6 +13,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 from bayesticket.errors import refuse_case
 from bayesticket.model.hooks import own_hooks
 from bayesticket.model.names import is_before_scores
+from bayesticket.model.positions import draws_positions, position_embeddings
 
 
 def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: int) -> slice:
@@ -24,26 +26,45 @@ def visible_from(model: HookedTransformer, layer: int, n_positions: int, query: 
     return slice(first, query + 1 if causal else n_positions)
 
 
-def embed_tokens(model: HookedTransformer, tokens: Int[Tensor, "n T"]) -> Float[Tensor, "n T d_model"]:
+def embed_tokens(
+    model: HookedTransformer, tokens: Int[Tensor, "n T"], position_ids: Int[Tensor, "n T"] | None = None
+) -> Float[Tensor, "n T d_model"]:
     """The residual stream into the first layer of a plain model: token plus position embeddings."""
-    return model.embed.W_E[tokens] + model.pos_embed.W_pos[: tokens.shape[1]]
+    return model.embed.W_E[tokens] + position_embeddings(model, tokens.shape[1], position_ids)
 
 
-def embed_position(model: HookedTransformer, tokens: Int[Tensor, "n T"], position: int) -> Float[Tensor, "n d_model"]:
+def embed_position(
+    model: HookedTransformer,
+    tokens: Int[Tensor, "n T"],
+    position: int,
+    position_ids: Int[Tensor, "n T"] | None = None,
+) -> Float[Tensor, "n d_model"]:
     """The residual stream into the first layer of a plain model at one position."""
-    return model.embed.W_E[tokens[:, position]] + model.pos_embed.W_pos[position % tokens.shape[1]]
+    of_positions = position_embeddings(model, tokens.shape[1], position_ids)
+    return model.embed.W_E[tokens[:, position]] + of_positions[..., position, :]
 
 
 def mix_embeddings(
-    model: HookedTransformer, tokens: Int[Tensor, "n T"], weights: Float[Tensor, "n heads T"]
+    model: HookedTransformer,
+    tokens: Int[Tensor, "n T"],
+    weights: Float[Tensor, "n heads T"],
+    position_ids: Int[Tensor, "n T"] | None = None,
 ) -> Float[Tensor, "n heads d_model"]:
     """Weighted sums of the residual stream into the first layer of a plain model, `Σ_t weights[n, h, t] x[n, t]`."""
-    _, heads, n_positions = weights.shape
-    bags = repeat(tokens, "n T -> (n heads) T", heads=heads)
+    of_tokens = _mix(model.embed.W_E, tokens, weights)
+    if position_ids is not None:
+        return of_tokens + _mix(model.pos_embed.W_pos, position_ids, weights)
+    return of_tokens + weights @ position_embeddings(model, tokens.shape[1])
+
+
+def _mix(
+    table: Float[Tensor, "rows d_model"], index: Int[Tensor, "n T"], weights: Float[Tensor, "n heads T"]
+) -> Float[Tensor, "n heads d_model"]:
+    heads = weights.shape[1]
+    bags = repeat(index, "n T -> (n heads) T", heads=heads)
     bag_weights = rearrange(weights, "n heads T -> (n heads) T")
-    mixed = F.embedding_bag(bags, model.embed.W_E, per_sample_weights=bag_weights, mode="sum")
-    tokens_mixed = rearrange(mixed, "(n heads) d_model -> n heads d_model", heads=heads)
-    return tokens_mixed + weights @ model.pos_embed.W_pos[:n_positions]
+    mixed = F.embedding_bag(bags, table, per_sample_weights=bag_weights, mode="sum")
+    return rearrange(mixed, "(n heads) d_model -> n heads d_model", heads=heads)
 
 
 def normalize_for_attention(
@@ -71,6 +92,12 @@ def without_interaction_matrix(model: HookedTransformer, layer: int) -> str | No
     return None if own is None else f"hooks of its own on {own}"
 
 
+def require_interaction_matrix(model: HookedTransformer, layer: int, field: str) -> None:
+    """Raises for scores that are not made by one matrix M."""
+    if (setting := without_interaction_matrix(model, layer)) is not None:
+        raise refuse_case(field, f"a model with {setting}", "scores that are x_q M x_i / √d_head")
+
+
 _PLAIN = HookedTransformerConfig(
     n_layers=1,
     d_model=2,
@@ -94,11 +121,11 @@ _FREE = {
 """The settings in which a plain model may differ from `_PLAIN`: sizes, normalisation, attention, and how it is made."""
 
 
-def unusual_setting(model: HookedTransformer) -> str | None:
+def unusual_setting(model: HookedTransformer, *, allowed: Collection[str] = ()) -> str | None:
     """A setting, other than a size, in which a model differs from the plain one-layer transformer; or None."""
     given, plain = model.cfg.to_dict(), _PLAIN.to_dict()
     for name in given:
-        if name not in _FREE and given[name] != plain.get(name):
+        if name not in _FREE and name not in allowed and given[name] != plain.get(name):
             return f"{name}={given[name]!r}"
     if model.cfg.act_fn.endswith("_ln"):
         return f"act_fn={model.cfg.act_fn!r}"
@@ -112,6 +139,10 @@ def require_single_layer(model: HookedTransformer, field: str) -> None:
             field,
             f"a model with {setting}",
             "a plain one-layer model, in which a value depends on its own token alone and the MLP on one z",
+        )
+    if draws_positions(model):
+        raise refuse_case(
+            field, "a model with positions='drawn'", "a model whose values at a position of the sequence are a table"
         )
 
 
@@ -157,7 +188,7 @@ def _table(
     bias: Float[Tensor, "heads d_head"],
 ) -> Float[Tensor, "T vocab heads d_head"]:
     """An affine map of the normalised stream, for every token at every position of a one-layer model."""
-    stream = model.embed.W_E[None] + model.pos_embed.W_pos[:n_positions, None]
+    stream = model.embed.W_E[None] + position_embeddings(model, n_positions)[:, None]
     stream = normalize_for_attention(model, stream, 0)
     return einsum(stream, weight, "T vocab d_model, heads d_model d_head -> T vocab heads d_head") + bias
 

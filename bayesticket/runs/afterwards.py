@@ -6,23 +6,26 @@ from dataclasses import replace
 import pandas as pd
 
 from bayesticket.errors import refuse, refuse_case
-from bayesticket.measures import Measure
+from bayesticket.measures import Accuracy, Loss, Measure, Measured, additional
+from bayesticket.runs.config import TrainConfig
+from bayesticket.runs.evaluation import examples_of
 from bayesticket.runs.loop import Training
 from bayesticket.runs.prepare import described_hooks
 from bayesticket.runs.records import Records
 from bayesticket.runs.run import Run
 from bayesticket.runs.snapshots import Snapshot
+from bayesticket.tasks import AbstractTask, Examples, Split
 from bayesticket.threads import denormals_flushed, require_full_precision, torch_threads
 
 
 def measure_afterwards(run: Run, measures: Sequence[Measure], snapshots: Sequence[Snapshot]) -> pd.DataFrame:
     """The measures of a run at some of its epochs, one column a curve, labelled by epoch."""
     require_full_precision("measure")
-    _require_measurable(run, measures)
-    made_with = run.header().made_with
-    forward = "full" if made_with.get("forward") == "full" else "auto"
-    config = replace(run.config, measures=(), stop_when=None, stop_after_grok=None, forward=forward)
-    with torch_threads(int(made_with.get("threads", "1"))), denormals_flushed():
+    if not measures:
+        raise refuse_case("measures", "none", "at least one Measure, such as AttentionEntropy()")
+    _require_measurable(run, measures, "bt.measure(run.at(…), …)")
+    config = _config_of(run)
+    with torch_threads(_threads_of(run)), denormals_flushed():
         training = Training(config, measures=measures)
         records = Records(config)
         for snapshot in sorted(snapshots, key=lambda each: each.epoch):
@@ -31,10 +34,32 @@ def measure_afterwards(run: Run, measures: Sequence[Measure], snapshots: Sequenc
     return records.curves()
 
 
-def _require_measurable(run: Run, measures: Sequence[Measure]) -> None:
+def evaluate_afterwards(
+    run: Run, on: AbstractTask | Split | Examples, measures: Sequence[Measure], snapshot: Snapshot
+) -> Measured:
+    """Loss, accuracy and other measures of a run at one of its epochs, on other examples than its own."""
+    require_full_precision("evaluate")
+    _require_measurable(run, measures, "bt.measure(run.at(…), batch, …)")
+    default = (Loss(), Accuracy())
+    with torch_threads(_threads_of(run)), denormals_flushed():
+        training = Training(replace(_config_of(run), evaluate=None), measures=())
+        examples = examples_of(on, training.config, training.model, "evaluate")
+        training.return_to(_with_state(snapshot, training), is_end=snapshot.epoch == run.epoch)
+        return Measured(training.observed_on(examples, [*default, *additional(default, measures)]))
+
+
+def _config_of(run: Run) -> TrainConfig:
+    """The configuration of a run as far as measures depend on it."""
+    forward = "full" if run.header().made_with.get("forward") == "full" else "auto"
+    return replace(run.config, measures=(), stop_when=None, stop_after_grok=None, forward=forward)
+
+
+def _threads_of(run: Run) -> int:
+    return int(run.header().made_with.get("threads", "1"))
+
+
+def _require_measurable(run: Run, measures: Sequence[Measure], alternative: str) -> None:
     """Raises unless given measures that see one state of a run alone, and a run that can be set up again."""
-    if not measures:
-        raise refuse_case("measures", "none", "at least one Measure, such as AttentionEntropy()")
     for measure in measures:
         if not isinstance(measure, Measure):
             raise refuse("measures", measure, "Measure objects, such as AttentionEntropy()")
@@ -45,7 +70,7 @@ def _require_measurable(run: Run, measures: Sequence[Measure]) -> None:
         raise refuse_case(
             "run",
             f"a model with hooks of its own on {', '.join(hooks)}, which no file holds",
-            "bt.measure(run.at(…), …)",
+            alternative,
         )
 
 

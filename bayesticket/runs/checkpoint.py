@@ -52,7 +52,7 @@ def restore_checkpoint(training: "Training", tensors: Mapping[str, Tensor], note
     training.train.live.restore_state(parts["state"])
     training.train.live.context.step = state["step"]
     training.epoch, training.seconds = state["epoch"], float(state["seconds"])
-    if training.config.task.redraw_each_epoch and training.epoch:
+    if training.epoch:
         training.redraw(training.epoch - 1)
     if parts["before"]:  # in the model's own order, on which sums over all parameters depend in their last bit
         before, after = ({name: parts[part][name] for name in training.parameters} for part in ("before", "after"))

@@ -8,7 +8,7 @@ import torch
 
 from bayesticket.errors import refuse, require_choice, require_integer, require_number, require_several
 from bayesticket.interventions import Intervention, Recipe, as_recipe
-from bayesticket.measures import Measure
+from bayesticket.measures import Measure, names_evaluation
 from bayesticket.model import FORWARDS, Architecture, HookedTransformer, require_device
 from bayesticket.optim import AdamW, CrossEntropy, LossFunction, Optimizer, as_optimizer, optimizer_kinds, require_dtype
 from bayesticket.runs.options import Options
@@ -33,6 +33,8 @@ class TrainConfig(Spec):
     """The model, as "Architecture(n_heads=4, n_layers=2)"; in Python also any HookedTransformer, which is copied."""
     measures: tuple[Measure, ...] = ()
     """What is recorded beside loss, accuracy, KL to the oracle, informative mass, MLP norm and attention gradient."""
+    evaluate: Mapping[str, AbstractTask] | None = None
+    """Other tasks to record loss and accuracy on, as "T=12: ModularAddition(p=113, n_distractors=8)"; by label."""
     seed: int = 0
     """Decides initialisation, split, batches and noise."""
     init_seed: int | None = None
@@ -77,6 +79,7 @@ class TrainConfig(Spec):
         object.__setattr__(self, "optimizer", as_optimizer(self.optimizer))
         measures = require_several("measures", self.measures, "a sequence of Measure objects")
         object.__setattr__(self, "measures", tuple(measures))
+        object.__setattr__(self, "evaluate", require_evaluations(self.evaluate))
         self._check_kinds()
         self._check_numbers()
 
@@ -127,6 +130,21 @@ class TrainConfig(Spec):
         """The seed of one purpose."""
         own = getattr(self, f"{purpose}_seed")
         return self.seed if own is None else own
+
+
+def require_evaluations(given: object) -> dict[str, AbstractTask] | None:
+    """Tasks by label, or None; raises unless they are tasks, and curves can be named after the labels."""
+    accepted = 'tasks by label, such as {"T=12": ModularAddition(p=113, n_distractors=8)}'
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not given:
+        raise refuse("evaluate", given, f"{accepted}, or None")
+    for label, task in given.items():
+        if not names_evaluation(label) or label in ("type", "tensor"):  # which have a meaning in descriptions
+            raise refuse("evaluate", label, f"{accepted}, and labels of printed characters without '/' and brackets")
+        if not isinstance(task, AbstractTask):
+            raise refuse(f"evaluate[{label!r}]", task, "a task, such as ModularAddition(p=113, n_distractors=8)")
+    return dict(given)
 
 
 def resolve_device(device: str) -> str:

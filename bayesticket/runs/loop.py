@@ -4,30 +4,34 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError
-from bayesticket.interventions import Live, Recipe
 from bayesticket.measures import (
     DEFAULT_MEASURES,
     Measure,
-    Observer,
     OptimizerStep,
     additional,
     observe,
+    of_evaluation,
     run_forward,
     suited_to,
 )
-from bayesticket.model import TokenRows, choose_forward, load_parameters, mounted, not_shared
+from bayesticket.model import (
+    TokenRows,
+    load_parameters,
+    mounted,
+    not_shared,
+)
 from bayesticket.optim import build_optimizer, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.description import describe_config
+from bayesticket.runs.halves import MountedHalf, columns_of, drawn_anew, forward_for, is_drawn_anew, rows_of
 from bayesticket.runs.header import Part, Status
-from bayesticket.runs.prepare import build_model, require_target_of_both_halves
+from bayesticket.runs.prepare import build_model
 from bayesticket.runs.records import Records
 from bayesticket.runs.rehearse import rehearse, rehearse_loss
 from bayesticket.runs.run import Run
@@ -47,17 +51,6 @@ class NonFiniteLoss(BayesticketError):
     def __init__(self, message: str, run: Run | None = None):
         super().__init__(message)
         self.run = run
-
-
-@dataclass
-class _Half:
-    """One half of the split, with what is mounted when the model runs on it."""
-
-    name: Literal["train", "test"]
-    batch: Examples
-    live: Live
-    observer: Observer
-    rows: TokenRows | None = None
 
 
 class Training:
@@ -84,16 +77,22 @@ class Training:
         if test.unseen is not None and not test.unseen.any():
             log.warning("no test example is unseen: training has one of each orbit, and the unseen curves are NaN")
         self.first_draw = train
-        """The training half with the distractors that it was drawn with, which `redraw` replaces."""
+        """The training half as it was drawn at first, of which `redraw` replaces distractors and positions."""
         self.model = not_shared(build_model(config, self.device))
         if measures is None:
             default = suited_to(self.model, train, DEFAULT_MEASURES)
             measures = (*default, *additional(default, config.measures))
         self.measures = tuple(measures)
-        self.train = self._train_half(train, len(test))
-        self.test = self._test_half(test)
-        require_recorded(config.stop_when, [*self.train.observer.columns, *self.test.observer.columns])
-        self.forward: Literal["fast", "full"] = self._choose_forward()
+        self.train = MountedHalf.to_train_on(train, config, self.model, self.measures, len(test))
+        self.test = self.train.held_out("test", test, self.measures)
+        self.evaluations = {
+            label: self.train.evaluation(label, task, config, self.measures)
+            for label, task in (config.evaluate or {}).items()
+        }
+        """What is observed beside both halves, by label."""
+        halves = [self.train, self.test, *self.evaluations.values()]
+        require_recorded(config.stop_when, columns_of((self.train, self.test), self.evaluations))
+        self.forward: Literal["fast", "full"] = forward_for(config, halves)
         self.parameters = dict(self.model.named_parameters())
         self.trained = [parameter for parameter in self.parameters.values() if parameter.requires_grad]
         self.optimizer = build_optimizer(config.optimizer, self.parameters)
@@ -102,37 +101,15 @@ class Training:
         self.earlier: tuple[Part, ...] = ()
         """The parts that were trained before with other versions, where the run goes on."""
         self.last_step: OptimizerStep | None = None
-        for half in (self.train, self.test):
+        for half in halves:
             half.rows, half.live.epoch = self._rows_of(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
         rehearse_loss(config.loss, self.model.cfg.d_vocab_out, train.targets)
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
         if not all(is_library_class(type(measure)) for measure in self.measures):
-            for half in (self.test, self.train):
+            for half in reversed(halves):
                 self._observe(half)  # mistakes in measures are found before training
-
-    def _train_half(self, train: Examples, n_test: int) -> _Half:
-        live = Live(self.config.intervention, self.model, train, seed=self.config.seed_of("batch"))
-        for part in live.parts:
-            if part.fills("edits"):
-                require_target_of_both_halves(part, len(train), n_test)
-        return _Half("train", train, live, Observer(self.model, self.measures, train, "train"))
-
-    def _test_half(self, test: Examples) -> _Half:
-        editing = tuple(part for part in self.train.live.parts if part.fills("edits"))
-        # Priors are not for examples held out.
-        live = Live(Recipe(editing), self.model, test, state_of=self.train.live)
-        return _Half("test", test, live, Observer(self.model, self.measures, test, "test"))
-
-    def _choose_forward(self) -> Literal["fast", "full"]:
-        halves = (self.train, self.test)
-        names = [*self.train.live.hook_names, *(name for half in halves for name in half.observer.hook_names)]
-        reasons = [
-            *(reason for half in halves for reason in half.live.reasons()),
-            *(reason for half in halves for reason in half.observer.reasons()),
-        ]
-        return choose_forward(self.config.forward, self.model, names, reasons)
 
     def is_over(self) -> bool:
         """Whether all epochs are done, or as many as the configuration wants after what was recorded."""
@@ -144,12 +121,11 @@ class Training:
         """Trains one epoch, and records the state before it where a record is due."""
         config = self.config
         self._set_epoch()
-        if config.task.redraw_each_epoch:
-            self.redraw(self.epoch)
+        self.redraw(self.epoch)
         set_rates(self.optimizer, config.optimizer, self.epoch, config.warmup)
         due = self.epoch % config.record_every == 0
         if config.batch_size is None:
-            values = self._observe(self.test) if due else {}
+            values = self._observe(self.test) | self._observe_others() if due else {}
             values |= self._step(None, self.train.rows, record=due)
             if due:
                 self._keep(values)
@@ -161,7 +137,8 @@ class Training:
         self.epoch += 1
 
     def _set_epoch(self) -> None:
-        self.train.live.epoch = self.test.live.epoch = self.epoch
+        for half in (self.train, self.test, *self.evaluations.values()):
+            half.live.epoch = self.epoch
 
     def _step(self, index: Tensor | None, rows: TokenRows | None, *, record: bool) -> dict[str, float]:
         """One optimiser step on the selected examples, and the training half's record where one is due."""
@@ -221,12 +198,12 @@ class Training:
         """Records the current state, in a forward pass of its own."""
         self._keep(self.observed())
 
-    def _observe(self, half: _Half) -> dict[str, float]:
+    def _observe(self, half: MountedHalf) -> dict[str, float]:
         """Runs the model on one half, and measures it."""
 
         def loss(logits: Tensor, targets: Tensor) -> Tensor:
             loss = self.config.loss(logits, targets)
-            if not math.isfinite(loss.item()):
+            if half.name != "other" and not math.isfinite(loss.item()):
                 raise _not_finite(self.epoch, {"task" if half.name == "train" else "test loss": loss})
             return loss
 
@@ -251,7 +228,21 @@ class Training:
         self._set_epoch()
         self.train.live.select(None)
         train = self._observe(self.train)  # first: where both losses are undefined, it is training that has failed
-        return self._observe(self.test) | train
+        return self._observe(self.test) | self._observe_others() | train
+
+    def _observe_others(self) -> dict[str, float]:
+        """What is recorded of the evaluations, by the names of their curves."""
+        observed = {label: self._observe(half) for label, half in self.evaluations.items()}
+        return {
+            name: value for label, values in observed.items() for name, value in of_evaluation(label, values).items()
+        }
+
+    def observed_on(self, examples: Examples, measures: Sequence[Measure]) -> dict[str, float]:
+        """What measures say of other examples in the current state, on all of them and on the unseen ones."""
+        half = self.train.held_out("other", examples.to(self.device), measures, "any")
+        self.forward = forward_for(self.config, [self.train, half])
+        half.live.epoch, half.rows = self.epoch, self._rows_of(half.batch)
+        return self._observe(half)
 
     # Snapshots
 
@@ -267,16 +258,10 @@ class Training:
         load_parameters(self.model, snapshot.weights)
         self.train.live.restore_state(snapshot.state)
         self.train.live.context.step, self.epoch, self.last_step = snapshot.step, snapshot.epoch, None
-        if self.config.task.redraw_each_epoch:  # records are of what the next step sees, the last one of the last step
-            self.redraw(self.epoch - 1 if is_end else self.epoch)
+        # Records are of what the next step sees, the last one of the last step.
+        self.redraw(self.epoch - 1 if is_end else self.epoch)
 
     # Data
-
-    def _rows_of(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
-        """The rows of all or some examples, which the query-only forward needs."""
-        if self.forward == "full":
-            return None
-        return TokenRows(batch.tokens if index is None else batch.tokens[index], self.model.cfg.n_heads)
 
     def _batches(self, size: int) -> Iterator[Tensor]:
         generator = seeded_generator(self.config.seed_of("batch"), f"batches, epoch {self.epoch}")
@@ -284,13 +269,14 @@ class Training:
         return iter(order.split(size))
 
     def redraw(self, epoch: int) -> None:
-        """Draws new distractors for the training half: a function of the epoch, so that a resumed run agrees."""
-        generator = seeded_generator(self.config.seed_of("split"), f"redraw, epoch {epoch}")
-        seed = int(torch.randint(2**31, (), generator=generator))
-        redrawn = self.config.task.redraw(self.first_draw, seed=seed)
-        self.train.batch = self.config.task.require_fitting(redrawn, "redraw")
-        self.train.live.context.replace(self.train.batch)
-        self.train.rows = self._rows_of(self.train.batch)
+        """Draws for the training half what an epoch has drawn anew: distractors, positions, or nothing."""
+        if is_drawn_anew(self.config, self.model):
+            self.train.batch = drawn_anew(self.first_draw, self.config, self.model, epoch)
+            self.train.live.context.replace(self.train.batch)
+            self.train.rows = self._rows_of(self.train.batch)
+
+    def _rows_of(self, batch: Examples, index: Tensor | None = None) -> TokenRows | None:
+        return rows_of(batch, self.model, self.forward, index)
 
     # Results
 

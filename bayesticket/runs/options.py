@@ -1,6 +1,6 @@
 """The options of a run as keywords, for functions that pass them on: editors and type checkers then know each one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypedDict
 
 from bayesticket.interventions import Intervention
@@ -21,6 +21,7 @@ class SharedOptions(TypedDict, total=False):
     intervention: Intervention | None
     model: Architecture | HookedTransformer | None
     measures: Iterable[Measure]
+    evaluate: Mapping[str, AbstractTask] | None
     init_seed: int | None
     split_seed: int | None
     batch_seed: int | None

@@ -21,7 +21,7 @@ from bayesticket.errors import (
     require_integer,
 )
 from bayesticket.files import reading, require_path
-from bayesticket.measures import Column, Measure
+from bayesticket.measures import Column, Measure, Measured
 from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
 from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
@@ -33,6 +33,7 @@ from bayesticket.runs.header import Header, Part, Status
 from bayesticket.runs.snapshots import Snapshot, Snapshots, nearest, no_snapshot
 from bayesticket.runs.versions import notice_other_versions, versions
 from bayesticket.specs import JSON, description_id, restore
+from bayesticket.tasks import AbstractTask, Examples, Split
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -120,6 +121,20 @@ class Run:
         chosen = kept if epochs is None else require_epochs(epochs)
         found = measure_afterwards(self, measures, [self._snapshot(epoch) for epoch in chosen])
         return pd.Series(found.iloc[:, 0]) if len(found.columns) == 1 else found
+
+    def evaluate(self, on: AbstractTask | Split | Examples, *measures: Measure, epoch: int | None = None) -> Measured:
+        """Loss, accuracy and other measures on another task, such as the same one in longer sequences.
+
+        It is over inputs that training has not seen: where both tasks have the same, as with another number of
+        distractors, those of the run's test half, with distractors and positions of the other task, drawn with the seed
+        of the run's split; `unseen_accuracy` is over those whose orbit training has not seen. Of a task with other
+        inputs they are all that are not in training. Of a split the test half is taken as it is, of `Examples` all.
+        Edits of the intervention are in force. Names are those of `bt.measure`. `epoch` is one with a snapshot, by
+        default the last. Raises where sequences are too long for the model's `n_ctx`, or tokens mean something else.
+        """
+        from bayesticket.runs.afterwards import evaluate_afterwards
+
+        return evaluate_afterwards(self, on, measures, self._snapshot(self.epoch if epoch is None else epoch))
 
     def _epochs_kept(self) -> list[int]:
         """The epochs of which the weights are there."""

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -41,6 +41,7 @@ def train(
     *,
     model: Architecture | HookedTransformer | None = None,
     measures: Iterable[Measure] = (),
+    evaluate: Mapping[str, AbstractTask] | None = None,
     seed: int = 0,
     init_seed: int | None = None,
     split_seed: int | None = None,
@@ -78,6 +79,11 @@ def train(
     weight decay of 1. The first two may be schedules, such as `Anneal(1e-3, 0.0, last=10_000)`. A HookedTransformer
     given as `model` is copied; the trained copy is `run.model`.
 
+    `evaluate={"T=12": ModularAddition(p=113, n_distractors=8)}` records what the test half records on other tasks too,
+    in curves such as `T=12/test_accuracy`: on the inputs of the test half, where both tasks have the same inputs, and
+    else on all that are not in training. `Run.evaluate` says more. Like measures, evaluations are part of what the run
+    is, as `stop_when` may ask about their curves.
+
     With a `store`, a directory, the run is checkpointed there every `checkpoint_every` epochs and saved at the end. A
     store that holds this very run is continued where it was interrupted, or simply loaded where it is complete; any
     other is refused. `snapshots` of the weights on the way, `Every(100)`, `LogSpaced(60)` or a list of epochs, are kept
@@ -104,6 +110,7 @@ def train(
         intervention=intervention,
         model=model,
         measures=measures,
+        evaluate=evaluate,
         seed=seed,
         init_seed=init_seed,
         split_seed=split_seed,

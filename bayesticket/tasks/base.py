@@ -85,6 +85,19 @@ class AbstractTask(Spec, abc.ABC):
         """
         return torch.arange(examples.n, device=examples.tokens.device)
 
+    def inputs_of(self, examples: Examples) -> Int[Tensor, "n k"]:
+        """What the target of each example is a function of: by default the whole sequence.
+
+        By it an example of another task is recognised as an input that training has seen, however long its sequence
+        is.
+
+        >>> from bayesticket.tasks import ModularAddition
+        >>> short, long = ModularAddition(p=7), ModularAddition(p=7, n_distractors=4)
+        >>> torch.equal(short.inputs_of(short.examples(seed=0)), long.inputs_of(long.examples(seed=0)))
+        True
+        """
+        return examples.tokens
+
     def redraw(self, examples: Examples, *, seed: int) -> Examples:
         """The same examples with new random distractors; by default there are none, and nothing changes."""
         require_integer("seed", seed, least=0)

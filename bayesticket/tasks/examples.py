@@ -49,6 +49,8 @@ class Examples:
     each other, such as (a, b) and (b, a) in a sum."""
     unseen: Bool[Tensor, "n"] | None = None
     """In the test half: whether training has no example of the same orbit."""
+    position_ids: Int[Tensor, "n T"] | None = None
+    """In training with `Architecture(positions="drawn")`: the position embedding that each token gets, by its index."""
 
     def __post_init__(self):
         for name in ("tokens", "targets"):
@@ -60,6 +62,10 @@ class Examples:
         for name in ("origin", "orbit", "unseen"):
             if (given := getattr(self, name)) is not None:
                 _checked_shape(name, _checked(name, given, "booleans" if name == "unseen" else "integers"), (n,))
+        if self.position_ids is not None:
+            _checked_shape("position_ids", _checked("position_ids", self.position_ids, "integers"), (n, n_positions))
+            if (least := int(self.position_ids.min())) < 0:
+                raise refuse("Examples.position_ids", least, "whole numbers from 0")
         if self.n_whole is not None:
             require_integer("Examples.n_whole", self.n_whole, least=0)
         for name in ("tokens", "targets"):
@@ -119,7 +125,8 @@ def _checked_shape(name: str, given: Tensor, shape: tuple[int | None, ...]) -> t
     same = len(given.shape) == len(shape) and all(b in (a, None) for a, b in zip(given.shape, shape, strict=True))
     if not same or (name == "tokens" and not given.numel()):
         rows = "(n, T), one row for each of at least one example"
-        words = {"tokens": rows, "informative": f"{shape}, as the tokens have"}
+        as_tokens = f"{shape}, as the tokens have"
+        words = {"tokens": rows, "informative": as_tokens, "position_ids": as_tokens}
         accepted = words.get(name, f"({shape[0]},), one entry for each row of tokens")
         raise refuse_case(f"Examples.{name}", f"a tensor of shape {tuple(given.shape)}", f"shape {accepted}")
     return given.shape

@@ -141,13 +141,23 @@ class AbstractSymbolicTask(AbstractTask):
 
         Distractors count where they are part of the input, as in parity.
         """
+        inputs = self.inputs_of(examples)
+        if self.commutative:
+            operands, noise = inputs.split([k := self.layout.n_operands, inputs.shape[1] - k], dim=1)
+            inputs = torch.cat([operands.sort(dim=1).values, noise], dim=1)
+        return torch.unique(inputs, dim=0, return_inverse=True)[1]
+
+    def inputs_of(self, examples: Examples) -> Int[Tensor, "n k"]:
+        """The operands from left to right, wherever they stand, and the distractors where they are part of the input.
+
+        They are the same whatever the number, the kind and the positions of other distractors.
+        """
         layout = self.layout
-        operands = rearrange(examples.tokens[examples.informative], "(n k) -> n k", n=examples.n, k=layout.n_operands)
-        parts = [operands.sort(dim=1).values if self.commutative else operands]
+        parts = [rearrange(examples.tokens[examples.informative], "(n k) -> n k", n=examples.n, k=layout.n_operands)]
         if layout.noise_is_input:
             noise = examples.tokens[layout.noise_positions(examples.informative)]
             parts.append(rearrange(noise, "(n m) -> n m", n=examples.n, m=layout.n_noise))
-        return torch.unique(torch.cat(parts, dim=1), dim=0, return_inverse=True)[1]
+        return torch.cat(parts, dim=1)
 
     def redraw(self, examples: Examples, *, seed: int) -> Examples:
         """The same operands, targets and positions with new random distractors.

@@ -80,6 +80,29 @@ def test_bad_input_is_one_line_on_the_error_stream(arguments, message, capsys):
     assert error.count("\n") == 1
 
 
+EVALUATING = """
+task = "ModularAddition(p=5)"
+model = "Architecture(d_model=8, d_mlp=8, n_ctx=9, positions='none')"
+epochs = 5
+
+[evaluate]
+"T=9" = "ModularAddition(p=5, n_distractors=5)"
+"""
+
+
+def test_evaluations_are_read_from_a_table_or_from_flags_with_labels(tmp_path, capsys):
+    (tmp_path / "run.toml").write_text(EVALUATING)
+    long, short = (bt.ModularAddition(p=5, n_distractors=n) for n in (5, 0))
+    file, flag = ["--config", str(tmp_path / "run.toml")], ["--evaluate", "T=9: ModularAddition(p=5, n_distractors=5)"]
+    assert read_train_options(file).config.evaluate == {"T=9": long}
+    assert read_train_options(flag).config.evaluate == {"T=9": long}
+    both = [*flag, "short: ModularAddition(p=5, n_distractors=0)"]
+    assert read_train_options(both).config.evaluate == {"T=9": long, "short": short}
+    assert read_train_options([*file, "--evaluate", "none"]).config.evaluate is None
+    assert main(["train", *file, "--store", str(tmp_path / "run")]) == 0
+    assert "T=9/unseen_accuracy" in bt.Run.load(tmp_path / "run").curves
+
+
 def test_unknown_keys_of_a_file_are_named(tmp_path, capsys):
     (tmp_path / "run.toml").write_text("epocs = 3")
     assert main(["train", "--config", str(tmp_path / "run.toml")]) == 2
@@ -130,6 +153,10 @@ def test_an_expression_reads_what_a_specification_prints():
         (["--measures", "AttentionEntropy()", "Foo()"], "measures: got 'Foo'; accepted: 'KLToOracle', "),
         (["--measures", "EffectiveRnk()"], "measures: got 'EffectiveRnk'; accepted: "),
         (["--measures"], "measures: got too few values"),
+        (["--evaluate", "ModularAddition(p=5)"], "evaluate: got 'ModularAddition(p=5)'; accepted: different labels"),
+        (["--evaluate", "T: ModularAddition()", "T: SparseParity()"], "evaluate: got 'T: SparseParity()'; accepted: "),
+        (["--evaluate", "T: Nothing()"], "evaluate T: got 'Nothing'; accepted: 'ModularAddition', "),
+        (["--evaluate", "a/b: ModularAddition()"], "evaluate: got 'a/b'; accepted: tasks by label"),
         (["--optimizer", "Adm()"], "optimizer: got 'Adm'; accepted: "),
         (["--loss", "Maximum()"], "loss: got 'Maximum'; accepted: 'CrossEntropy', 'StableMax'"),
         (["--epochs", "x"], "epochs: got 'x'; accepted: a whole number"),
@@ -202,6 +229,7 @@ def test_a_setting_of_the_optimiser_in_a_file_holds_for_the_optimiser_of_a_flag(
     [
         (b"store = 5", "store: got 5; accepted: the path of a directory, as text"),
         (b'checkpoint_every = "often"', "checkpoint_every: got 'often'; accepted: a whole number of at least 1"),
+        (b"evaluate = 5", "evaluate: got 5; accepted: a table of values by label"),
         (b"\xff\xfe", "accepted: a TOML file that can be read"),
     ],
 )

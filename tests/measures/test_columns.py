@@ -72,8 +72,8 @@ def test_the_round_trip_is_over_all_measures():
     assert len(KINDS) >= 25
 
 
-@given(described=any_measure(), entry=ENTRIES, half=HALVES)
-def test_the_column_of_every_measure_is_read_back_as_it_was_written(described, entry, half):
+@given(described=any_measure(), entry=ENTRIES, half=HALVES, evaluation=st.sampled_from(["", "T=12", "a b", "test_"]))
+def test_the_column_of_every_measure_is_read_back_as_it_was_written(described, entry, half, evaluation):
     kind, fields = described
     measure = kind(**fields)
     plain = Column.parse(measure.name)
@@ -81,13 +81,14 @@ def test_the_column_of_every_measure_is_read_back_as_it_was_written(described, e
     assert "[" not in plain.measure
     assert plain.entry == ""
     assert plain.half is None
-    column = Column(plain.measure, plain.fields, entry, half)
-    written = (f"{half}_" if half else "") + measure.name + (f"[{entry}]" if entry else "")
+    column = Column(plain.measure, plain.fields, entry, half, evaluation)
+    of_evaluation = f"{evaluation}/" if evaluation else ""
+    written = of_evaluation + (f"{half}_" if half else "") + measure.name + (f"[{entry}]" if entry else "")
     assert str(column) == written
     assert Column.parse(written) == column
 
 
-@given(st.text() | st.text(alphabet="ab=[]_1,") | st.text(alphabet="ab=[]_1,").map("test_".__add__))
+@given(st.text() | st.text(alphabet="ab=[]_1,/") | st.text(alphabet="ab=[]_1,").map("test_".__add__))
 def test_any_text_is_read_as_a_column_of_that_name(text):
     assert str(Column.parse(text)) == text
 
@@ -104,6 +105,11 @@ def test_any_text_is_read_as_a_column_of_that_name(text):
         ("distributed_mass[0]", Column("distributed_mass", entry="0")),
         ("informative_mass_least[head=0]", Column("informative_mass_least", "head=0")),
         ("attention_gradient[layer=1][smooth]", Column("attention_gradient", "layer=1", "smooth")),
+        ("T=12/test_accuracy", Column("accuracy", half="test", evaluation="T=12")),
+        ("a/weight_norms[x/y]", Column("weight_norms", entry="x/y", evaluation="a")),
+        ("bounds[measured/local]", Column("bounds", entry="measured/local")),
+        ("a/", Column("a/")),
+        ("/loss", Column("/loss")),
         ("", Column("")),
         ("test_", Column("test_")),
         ("loss[", Column("loss[")),
@@ -124,6 +130,9 @@ def test_names_and_their_parts(name, column):
         {"measure": "loss", "entry": "a=1"},
         {"measure": "loss", "fields": "a=1", "entry": "b][c"},
         {"measure": "loss", "fields": "a"},
+        {"measure": "a/loss"},
+        {"measure": "loss", "evaluation": "a/b"},
+        {"measure": "loss", "evaluation": "a[b]"},
     ],
 )
 def test_a_column_that_could_not_be_read_back_is_refused(parts):
@@ -151,6 +160,8 @@ SORTED = [
     "norm[layer=10][L10H0]",
     "test_loss",
     "train_loss",
+    "T=6/test_loss",
+    "T=12/test_loss",
 ]
 
 

@@ -151,6 +151,15 @@ TOKENS, TARGETS, MARKS = torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dt
         ({"orbit": TARGETS.float()}, r"^Examples.orbit: got a tensor of torch.float32"),
         ({"unseen": TARGETS}, r"^Examples.unseen: got a tensor of torch.int64; accepted: a tensor of booleans"),
         ({"n_whole": 2.5}, r"^Examples.n_whole: got 2.5"),
+        (
+            {"position_ids": TARGETS},
+            r"^Examples.position_ids: got a tensor of shape \(3,\)",
+        ),
+        (
+            {"position_ids": MARKS},
+            r"^Examples.position_ids: got a tensor of torch.bool",
+        ),
+        ({"position_ids": TOKENS - 100}, r"^Examples.position_ids: got -100; accepted: whole numbers from 0$"),
         ({"tokens": TOKENS - 1}, r"^Examples.tokens: got -1; accepted: whole numbers from 0$"),
         ({"targets": TARGETS - 100}, r"^Examples.targets: got -100; accepted: whole numbers from 0$"),
         ({"informative": ~MARKS}, r"^Examples.informative: row 0 marks no position; accepted: at least one"),
