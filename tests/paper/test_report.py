@@ -134,9 +134,12 @@ link.addEventListener("click", (event) => event.preventDefault()); // a frame wo
 link.click();
 await new Promise((done) => setTimeout(done, 800));
 const again = [open(target), shown()];
+target.closest("details").open = false;
+window.dispatchEvent(new HashChangeEvent("hashchange"));
+const elsewhere = open(target);
 const summary = document.querySelector(".fold > summary");
 summary.focus();
-return { before, first, again, reached: document.activeElement === summary };
+return { before, first, again, elsewhere, reached: document.activeElement === summary };
 """
 
 
@@ -146,6 +149,7 @@ def test_a_link_opens_what_its_target_is_folded_into(page):
     assert seen["before"] == [False, False]
     assert seen["first"] == [True, False, True]
     assert seen["again"] == [True, True], "also where the address stays the same"
+    assert seen["elsewhere"], "also in browsers that do not open it by themselves"
     assert seen["reached"], "a fold can be reached by the keyboard"
 
 
