@@ -374,7 +374,9 @@ def test_examples_that_do_not_fit_are_refused(run):
         refused(lambda other=other: run.evaluate(other), f"evaluate.{said}; accepted: at most ")
 
 
-@pytest.mark.parametrize("given", [None, 3, "T=12", LONG.examples, run], ids=str)
+@pytest.mark.parametrize(
+    "given", [None, 3, "T=12", LONG.examples, run], ids=["None", "a number", "a label", "a method", "a function"]
+)
 def test_what_is_neither_a_task_nor_examples_is_refused(run, given):
     refused(lambda: run.evaluate(given), "evaluate: got ", "accepted: a task, a split, or examples, such as split.test")
 
