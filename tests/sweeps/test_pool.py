@@ -570,15 +570,24 @@ def test_jobs_have_names_of_their_own(jobs):
 # A cluster --------------------------------------------------------------------------------------------------------
 
 
+def forget_threads() -> None:
+    """Dask hands graphs to a thread, which a forked process lacks if an earlier test here has started it."""
+    from distributed import utils
+
+    utils._offload_executor = ThreadPoolExecutor(1)
+
+
 def dask_scheduler(directory: Path) -> None:
     from distributed.cli.dask_scheduler import main
 
+    forget_threads()
     main(["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(directory / "scheduler")])
 
 
 def dask_worker(directory: Path) -> None:
     from distributed.cli.dask_worker import main
 
+    forget_threads()
     here = ["--scheduler-file", str(directory / "scheduler"), "--local-directory", str(directory)]
     main([*here, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1"])
 
