@@ -23,7 +23,8 @@ from bayesticket.runs import Reaches, TrainConfig, configure, configure_from
 from bayesticket.tasks import ModularAddition
 
 Distractors = Literal["random", "constant"]
-LAYOUTS: Mapping[str, Distractors] = {"random distractors": "random", "constant distractors": "constant"}
+NOISY, PLAIN = "random distractors", "constant distractors"
+LAYOUTS: Mapping[str, Distractors] = {NOISY: "random", PLAIN: "constant"}
 STRENGTH = 1.0
 """The strength of a prior where a figure is not about it."""
 BOTH_HALVES = ("train", "test")

@@ -11,9 +11,9 @@ from bayesticket.analysis import Estimate, Times, ratio_of_medians
 from bayesticket.interventions import KLPrior
 from bayesticket.model import Architecture, HookedTransformer, build, equip, hooked_transformer, is_bias
 from bayesticket.paper.arms import LAYOUTS, STRENGTH, arm, baseline, with_prior
+from bayesticket.paper.comparing import EACH_COMPARISON
 from bayesticket.paper.figure import FEWEST, Claim, PaperFigure, Scale, Verdict
 from bayesticket.paper.readings import Grokking, by_every_reading, together
-from bayesticket.paper.tickets import EACH_COMPARISON
 from bayesticket.paper.times import DOTS, EARLIER, compared, earlier, plot_times, shares, times_of
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs

@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 from bayesticket.analysis import find_ticket, random_ticket, same_norm, ticket_config
 from bayesticket.interventions import FrozenAttention, KLPrior
 from bayesticket.model import Architecture, HookedTransformer, build
-from bayesticket.paper.arms import LAYOUTS, STRENGTH, arm, baseline, with_prior
+from bayesticket.paper.arms import LAYOUTS, NOISY, PLAIN, STRENGTH, arm, baseline, with_prior
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.figure import Claim, PaperFigure, Scale, arm_names
 from bayesticket.paper.readings import Grokking, by_every_reading
 from bayesticket.paper.tickets import (
@@ -27,7 +28,6 @@ from bayesticket.paper.tickets import (
     TAUGHT,
     TRANSFER,
     lottery,
-    name_of,
     ticket_claims,
 )
 from bayesticket.paper.times import BANDS, DOTS, plot_accuracy, plot_times, times_of
@@ -44,8 +44,8 @@ FRESH = 100
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
     """The runs in which tickets are found: without a prior, and with random distractors with one."""
     return {
-        name_of("random", DENSE): with_prior(scale, "random"),
-        name_of("constant", DENSE): baseline(scale, "constant"),
+        arm_of(NOISY, DENSE): with_prior(scale, "random"),
+        arm_of(PLAIN, DENSE): baseline(scale, "constant"),
     }
 
 
@@ -53,13 +53,13 @@ def then(scale: Scale, runs: Runs) -> Configs:
     """What is trained once those are: from their tickets, and from fresh weights."""
     configs: dict[tuple[str, int], TrainConfig] = {}
     for seed in range(scale.seeds):
-        for layout in LAYOUTS.values():
-            run = runs.run(name_of(layout, DENSE), seed)
-            plain = replace(arm(scale, distractors=layout), seed=seed)
+        for layout, distractors in LAYOUTS.items():
+            run = runs.run(arm_of(layout, DENSE), seed)
+            plain = replace(arm(scale, distractors=distractors), seed=seed)
             made = shared_arms(plain, run, FRESH + seed)
-            if layout == "constant":
+            if layout == PLAIN:
                 made |= more_arms(plain, run, FRESH + seed)
-            configs |= {(name_of(layout, name), seed): config for name, config in made.items()}
+            configs |= {(arm_of(layout, name), seed): config for name, config in made.items()}
     return configs
 
 
@@ -109,16 +109,16 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times by arm, and accuracy through training."""
     names = arm_names(runs)
     pictures = {DOTS: plot_times(times_of(runs))}
-    for title, layout in LAYOUTS.items():
-        wanted = (name_of(layout, name) for name in (DENSE, lottery(SPARSITY), TRANSFER, FROZEN, TAUGHT, BOTH, BAYES))
-        pictures[f"{BANDS[:-1]} ({title})."] = plot_accuracy(runs, [name for name in wanted if name in names])
+    for layout in LAYOUTS:
+        wanted = (arm_of(layout, name) for name in (DENSE, lottery(SPARSITY), TRANSFER, FROZEN, TAUGHT, BOTH, BAYES))
+        pictures[f"{BANDS[:-1]} ({layout})."] = plot_accuracy(runs, [name for name in wanted if name in names])
     return pictures
 
 
 def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     """Whether the Bayesian ticket matches the lottery ticket, and what its halves do, in each layout."""
     times = times_of(runs, reading)
-    return [claim for layout in LAYOUTS.values() for claim in ticket_claims(times, layout)]
+    return [claim for layout in LAYOUTS for claim in ticket_claims(times, layout)]
 
 
 FIGURE = PaperFigure(

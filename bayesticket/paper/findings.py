@@ -12,7 +12,8 @@ import xarray as xr
 from bayesticket.analysis import Times, log_rank_p, median_time
 from bayesticket.figures import ACCURACY, PALETTE, add_band, finish_arms, stacked, style
 from bayesticket.paper import controls, tickets
-from bayesticket.paper.arms import STRENGTH
+from bayesticket.paper.arms import PLAIN, STRENGTH
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.factorial import DECAY, FREE, name_of
 from bayesticket.paper.figure import FEWEST, STANDARD_NAME, curves_of, diverged_runs
 from bayesticket.paper.readings import CHANCE, TEST, UNSEEN
@@ -250,7 +251,7 @@ def _tickets(found: Found) -> Finding | None:
     if "fig4" not in found:
         return None
     arms = (tickets.BAYES, tickets.TAUGHT, tickets.WINNING, tickets.TRANSFER)
-    times = {arm: arm_times(found["fig4"].runs, tickets.name_of("constant", arm)) for arm in arms}
+    times = {arm: arm_times(found["fig4"].runs, arm_of(PLAIN, arm)) for arm in arms}
     bayes, taught, own, fresh = (grokked_at(times[arm]) for arm in arms)
     return Finding(
         f"with constant distractors, the Bayesian ticket (fresh weights and the prior) grokked {bayes}, and the "

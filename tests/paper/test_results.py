@@ -14,6 +14,8 @@ from stories import header_of, runs_of, story
 
 import bayesticket as bt
 from bayesticket.paper import NAMES, find_figure, tickets
+from bayesticket.paper.arms import NOISY, PLAIN
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.figure import (
     VERDICTS,
     Claim,
@@ -116,9 +118,9 @@ def test_every_figure_runs_and_the_report_holds_all(tmp_path):
             assert f'<tr>{row}<td data-label="measured">{escape(claim.account)}<details>' in report
             assert all(report.count(escape(rule)) == 1 for rule in claim.rules)
     made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
-    lottery = next(entry for entry in made if entry["arm"] == tickets.name_of("constant", tickets.WINNING))
+    lottery = next(entry for entry in made if entry["arm"] == arm_of(PLAIN, tickets.WINNING))
     assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
-    fresh = next(entry for entry in made if entry["arm"] == tickets.name_of("random", tickets.BAYES))
+    fresh = next(entry for entry in made if entry["arm"] == arm_of(NOISY, tickets.BAYES))
     assert fresh["config"]["init_seed"] == 100
 
 

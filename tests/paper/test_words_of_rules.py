@@ -4,8 +4,8 @@ import pytest
 from worlds import worlds_of
 
 from bayesticket.paper import MODULES, NAMES, find_figure
+from bayesticket.paper.comparing import MATCHING
 from bayesticket.paper.figure import SHARES
-from bayesticket.paper.tickets import MATCHING
 
 ALL = {"reproduced", "partly", "not reproduced", "undecided"}
 TWO = {"The measured gradient never exceeds the bound (Lemma 5.1)."}

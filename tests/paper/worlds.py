@@ -7,6 +7,7 @@ from stories import EPOCHS, arms_of, header_of, line, runs_of, story
 
 from bayesticket.paper import controls, decay, equation9, fig3, fig5, lost, tickets
 from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
 from bayesticket.paper.figure import Scale, arm_names
 from bayesticket.paper.results import Results
@@ -159,10 +160,10 @@ def of_tickets(n_seeds=5, **epochs):
     """Results of Figure 4 by when arms grok, a hundred epochs later with each seed."""
     times = TICKETS | {getattr(tickets, name): epoch for name, epoch in epochs.items()}
     return runs_of({
-        tickets.name_of(layout, name): [
+        arm_of(layout, name): [
             story(grokked=None if epoch is None else epoch + 100 * seed) for seed in range(n_seeds)
         ]
-        for layout in LAYOUTS.values()
+        for layout in LAYOUTS
         for name, epoch in times.items()
     })  # fmt: skip
 
