@@ -1,7 +1,7 @@
 """Arms compared by their grokking times: which groks earlier, and which match."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bayesticket.analysis import Times, ratio_of_medians
 from bayesticket.paper.figure import FEWEST, Claim, Verdict
@@ -34,6 +34,8 @@ class Arms:
     """Grokking times, by what the arm is called among those of its part."""
     full_name: Callable[[str], str]
     """The name that an arm has in the figure, given that."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """The p below which a comparison with an arm decides, where it is not the usual one."""
 
     def claim(
         self, said: str, rules: Sequence[str], arms: Sequence[str], pairs: Sequence[tuple[str, str]],
@@ -46,7 +48,8 @@ class Arms:
 
     def earlier(self, first: str, second: str) -> Verdict:
         """Whether one arm groks earlier than another."""
-        return earlier(self.times[first], self.times[second])
+        level = min(self.levels.get(name, SIGNIFICANT) for name in (first, second))
+        return earlier(self.times[first], self.times[second], level)
 
     def match(self, first: str, second: str) -> Verdict:
         """Whether one arm matches or outperforms another; see `MATCHING`."""

@@ -123,8 +123,8 @@ def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
 
 
 def _acts_alike(times: Mapping[str, Times], layout: str) -> Claim:
-    pairs = {each: [name_of(each, prior, layout) for prior in (ORACLE, NONE)] for each in (AS_BUILT, *VARIANTS)}
-    verdicts: dict[str, Verdict] = {each: earlier(*(times[name] for name in pair)) for each, pair in pairs.items()}
+    pairs = {each: (name_of(each, ORACLE, layout), name_of(each, NONE, layout)) for each in (AS_BUILT, *VARIANTS)}
+    verdicts: dict[str, Verdict] = {each: earlier(times[a], times[b]) for each, (a, b) in pairs.items()}
     names = [name for pair in pairs.values() for name in pair]
     return Claim(
         f"With the oracle runs grok earlier, whatever the model has beyond Eq. 9 ({layout}).",

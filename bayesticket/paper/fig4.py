@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 
 from bayesticket.analysis import find_ticket, random_ticket, same_norm, ticket_config
 from bayesticket.interventions import FrozenAttention, KLPrior
-from bayesticket.model import Architecture, HookedTransformer, build
 from bayesticket.paper.arms import LAYOUTS, NOISY, PLAIN, STRENGTH, arm, baseline, with_prior
 from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.figure import Claim, PaperFigure, Scale, arm_names
@@ -31,7 +30,7 @@ from bayesticket.paper.tickets import (
     ticket_claims,
 )
 from bayesticket.paper.times import BANDS, DOTS, plot_accuracy, plot_times, times_of
-from bayesticket.paper.transfer import with_mlp_of, with_routing_of
+from bayesticket.paper.transfer import fresh_model, with_mlp_of, with_routing_of
 from bayesticket.runs import Run, TrainConfig
 from bayesticket.sweeps import Configs, Runs
 
@@ -66,7 +65,7 @@ def then(scale: Scale, runs: Runs) -> Configs:
 def shared_arms(plain: TrainConfig, run: Run, fresh: int) -> dict[str, TrainConfig]:
     """The arms of both layouts: the winning ticket, both halves, and the Bayesian ticket with oracle and teacher."""
     ticket, anew = find_ticket(run, SPARSITY), replace(plain, init_seed=fresh)
-    model = _fresh_model(run, fresh)
+    model = fresh_model(run, fresh)
     frozen = FrozenAttention(run.model)
     return {
         lottery(SPARSITY): ticket_config(plain, ticket),
@@ -96,13 +95,6 @@ def more_arms(plain: TrainConfig, run: Run, fresh: int) -> dict[str, TrainConfig
         RANDOM: ticket_config(plain, random_ticket(ticket, plain.seed)),
         NORM: replace(plain, model=same_norm(run, ticket)),
     }
-
-
-def _fresh_model(run: Run, seed: int) -> HookedTransformer:
-    """Fresh weights for a model built as that of a run."""
-    architecture = run.config.model
-    assert isinstance(architecture, Architecture)
-    return build(architecture, run.config.task, seed=seed)
 
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:

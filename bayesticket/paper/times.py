@@ -71,9 +71,9 @@ def plot_times(arms: Mapping[str, Times]) -> go.Figure:
     return figure
 
 
-def earlier(first: Times, second: Times) -> Verdict:
+def earlier(first: Times, second: Times, level: float = SIGNIFICANT) -> Verdict:
     """Whether one arm groks earlier than another, by a log-rank test; see `EARLIER`."""
-    if min(len(first), len(second)) < FEWEST or log_rank_p(first, second) >= SIGNIFICANT:
+    if min(len(first), len(second)) < FEWEST or log_rank_p(first, second) >= level:
         return "undecided"
     return "reproduced" if log_rank_excess(first, second) > 0 else "not reproduced"
 

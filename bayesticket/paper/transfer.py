@@ -1,10 +1,18 @@
-"""Weights of a trained model put among fresh ones."""
+"""Fresh weights for the model of a run, and weights of a trained model put among fresh ones."""
 
 from collections.abc import Iterable
 
 import torch
 
-from bayesticket.model import HookedTransformer, copied, is_mlp, routing_parameters
+from bayesticket.model import Architecture, HookedTransformer, build, copied, is_mlp, routing_parameters
+from bayesticket.runs import Run
+
+
+def fresh_model(run: Run, seed: int) -> HookedTransformer:
+    """Fresh weights for a model built as that of a run."""
+    architecture = run.config.model
+    assert isinstance(architecture, Architecture)
+    return build(architecture, run.config.task, seed=seed)
 
 
 def with_weights_of(model: HookedTransformer, trained: HookedTransformer, names: Iterable[str]) -> HookedTransformer:
