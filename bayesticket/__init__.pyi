@@ -74,6 +74,7 @@ from .measures import RestrictedLoss as RestrictedLoss
 from .measures import ScoreVariance as ScoreVariance
 from .measures import SeparabilityMargin as SeparabilityMargin
 from .measures import StructuralCondition as StructuralCondition
+from .measures import SubspaceOverlap as SubspaceOverlap
 from .measures import WeightNorms as WeightNorms
 from .measures import key_frequencies as key_frequencies
 from .measures import measure as measure

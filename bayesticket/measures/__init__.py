@@ -38,6 +38,7 @@ from bayesticket.measures.spectrum import (
     key_frequencies,
     neuron_frequencies,
 )
+from bayesticket.measures.subspaces import SubspaceOverlap
 from bayesticket.measures.waves import is_key
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "ScoreVariance",
     "SeparabilityMargin",
     "StructuralCondition",
+    "SubspaceOverlap",
     "WeightNorms",
     "activations_of",
     "additional",

@@ -1,6 +1,5 @@
 """How far the values of informative tokens are from the others."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -10,23 +9,14 @@ from torch import Tensor
 
 from bayesticket.errors import refuse_case, require_choice
 from bayesticket.measures.base import AttentionMeasure, Observation
+from bayesticket.measures.values import require_unedited_values, require_values_of_weights
 from bayesticket.model import (
     HookedTransformer,
-    is_before_values,
-    own_hooks,
-    require_single_layer,
     value_table,
     values_of,
 )
 from bayesticket.specs import spec
 from bayesticket.tasks import Examples
-
-
-def _require_plain_values(what: str, names: Iterable[str]) -> None:
-    """Raises for hook points at which the values are changed."""
-    for name in names:
-        if is_before_values(name):
-            raise refuse_case("SeparabilityMargin", f"{what} {name}", "values made by the weights")
 
 
 @spec
@@ -62,8 +52,7 @@ class SeparabilityMargin(AttentionMeasure):
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for models of more than one plain layer, and for sequences without distractors."""
         super().check(model, batch)
-        require_single_layer(model, "SeparabilityMargin")
-        _require_plain_values("a model with hooks of its own on", own_hooks(model))
+        require_values_of_weights(model, "SeparabilityMargin")
         if self.of != "raw" and batch.informative.all(-1).any():
             raise refuse_case("SeparabilityMargin", "a sequence without distractors", "sequences with distractors")
 
@@ -76,7 +65,7 @@ class SeparabilityMargin(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, "entries"]:
         """The margin and where it is attained."""
-        _require_plain_values("an intervention that edits", seen.edited)
+        require_unedited_values(seen, "SeparabilityMargin")
         if self.of == "raw":
             return self._raw(seen)
         return self._centroid(seen) if self.of == "centroid" else self._readings(seen)

@@ -107,6 +107,7 @@ from bayesticket.theory.representation import (
     rescaling,
     separation,
     squared_distance,
+    subspace_overlap,
 )
 
 __all__ = [
@@ -188,5 +189,6 @@ __all__ = [
     "squared_distance",
     "structural_condition",
     "structural_threshold",
+    "subspace_overlap",
     "sufficient_divergence",
 ]

@@ -228,3 +228,23 @@ def _fluctuation(
 ) -> Float[Tensor, "*_"]:
     squares = weight * offset.square().sum(-1) - other_weight * other_offset.square().sum(-1)
     return (weight - other_weight) * squares
+
+
+def subspace_overlap(
+    first: Float[Tensor, "*batch n d_head"], second: Float[Tensor, "*batch m d_head"]
+) -> Float[Tensor, "*batch"]:
+    """How far the directions of two sets of vectors coincide, `⟨C, C'⟩ / (‖C‖_F ‖C'‖_F)` of their covariances.
+
+    0 where each set varies in directions in which the other does not, so that the space decomposes as Eq. 10 has it; 1
+    where both vary alike. Not defined, and nan, where a set does not vary.
+
+    >>> across, up = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.0, -1.0]])
+    >>> subspace_overlap(across, up), subspace_overlap(across, 3 * across + 1)
+    (tensor(0.), tensor(1.))
+    """
+    covariances = []
+    for vectors in (first, second):
+        centred = vectors - vectors.mean(-2, keepdim=True)
+        covariances.append(centred.mT @ centred)
+    norms = [covariance.square().sum((-2, -1)).sqrt() for covariance in covariances]
+    return (covariances[0] * covariances[1]).sum((-2, -1)) / (norms[0] * norms[1])

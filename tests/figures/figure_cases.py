@@ -29,6 +29,7 @@ VARIANTS = [
     bt.KLToTarget("adversarial"),
     bt.AttentionEntropy(),
     bt.ScoreVariance(),
+    bt.SubspaceOverlap(),
     bt.InteractionNorm(),
     bt.WeightNorms(),
     bt.NormCondition(1.0, 100.0),
