@@ -68,13 +68,14 @@ def judge(runs: Runs) -> list[Claim]:
     tables = [curves for name in names for curves in curves_of(runs, name).values()]
     recorded = {form for form in ("paper", "scaled") if all(f"explaining_away[{form}]" in each for each in tables)}
     stated = [_as_stated(tables)] if recorded == {"paper", "scaled"} else []
-    return [replace(claim, arms=names) for claim in (_holds(tables), *stated, _is_far(tables, recorded))]
+    return [replace(claim, arms=names) for claim in (bound_holds(tables), *stated, gradient_is_far(tables, recorded))]
 
 
 LINKS = ("measured/local", "local/global", "global/loose")
 
 
-def _holds(tables: list[Curves]) -> Claim:
+def bound_holds(tables: list[Curves]) -> Claim:
+    """That the measured gradient never exceeds the bound."""
     largest = {link: max(curves[f"explaining_away[{link}]"].max() for curves in tables) for link in LINKS}
     records = sum(curves["explaining_away[loose]"].notna().sum() for curves in tables)
     holds: Literal["reproduced", "not reproduced"] = (
@@ -140,7 +141,8 @@ def _is_wider(gaps: list[tuple[float, float]]) -> list[bool]:
 FORM_NAMES = {"paper": "the paper's form", "scaled": "the paper's form with max‖x‖ in front"}
 
 
-def _is_far(tables: list[Curves], recorded: set[str]) -> Claim:
+def gradient_is_far(tables: list[Curves], recorded: set[str]) -> Claim:
+    """That the gradient is far below the bound, most so after memorising."""
     gaps = _gaps(tables, "loose")
     wider = _is_wider(gaps)
     far = so_many(sum(wider), len(gaps), which="that memorised")
