@@ -41,6 +41,7 @@ from .interventions import NormMatch as NormMatch
 from .interventions import OrthoGrad as OrthoGrad
 from .interventions import QKPenalty as QKPenalty
 from .interventions import Recipe as Recipe
+from .interventions import SelfDistillation as SelfDistillation
 from .interventions import SparsityPrior as SparsityPrior
 from .interventions import TicketMask as TicketMask
 from .measures import Accuracy as Accuracy

@@ -10,6 +10,7 @@ from bayesticket.interventions.attention import (
 )
 from bayesticket.interventions.base import AttentionIntervention, Intervention, Recipe, as_recipe
 from bayesticket.interventions.context import Context
+from bayesticket.interventions.distillation import SelfDistillation
 from bayesticket.interventions.grokfast import Grokfast
 from bayesticket.interventions.live import Live, require_readable, term_names
 from bayesticket.interventions.orthograd import OrthoGrad, orthogonal_part
@@ -45,6 +46,7 @@ __all__ = [
     "OrthoGrad",
     "QKPenalty",
     "Recipe",
+    "SelfDistillation",
     "SparsityPrior",
     "TicketMask",
     "apply_masks",

@@ -85,6 +85,11 @@ class Context:
         self._now.batch = batch
 
     @property
+    def selected(self) -> Tensor | slice:
+        """The selected examples, as an index of the batch."""
+        return slice(None) if self._now.index is None else self._now.index
+
+    @property
     def n_examples(self) -> int:
         """How many examples the model is to run on."""
         return len(self.batch) if self._now.index is None else len(self._now.index)

@@ -175,8 +175,12 @@ class GradientNoise(Intervention):
     fraction: Strength = 1.0
 
     def __post_init__(self):
-        if not isinstance(self.like, AttentionIntervention) or not self.like.fills("penalty"):
-            raise refuse("like", self.like, "a prior on attention, such as KLPrior(strength=1.0)")
+        if (
+            not isinstance(self.like, AttentionIntervention)
+            or not self.like.fills("penalty")
+            or self.like.fills("init")
+        ):
+            raise refuse("like", self.like, "a prior on attention without state, such as KLPrior(strength=1.0)")
         require_strength("fraction", self.fraction)
 
     def reads(self) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ STATEFUL = {
     "window": bt.Grokfast(window=7, gain=5.0),
     "scheduled": bt.Grokfast(gain=bt.Anneal(2.0, 0.0, last=20)),
     "ortho": bt.OrthoGrad(),
+    "self-distillation": bt.SelfDistillation(strength=0.7, sharpness=2.0),
     "own": Momentum(),
     "several": bt.Grokfast(alpha=0.9) + bt.KLPrior(strength=0.5) + bt.Grokfast(window=3) + bt.OrthoGrad() + Momentum(),
 }
