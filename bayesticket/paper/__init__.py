@@ -8,7 +8,10 @@ import importlib
 from bayesticket.errors import refuse_name
 from bayesticket.paper.figure import STANDARD_NAME, PaperFigure
 
-OF_BOTH_MODELS = ("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay")
+OF_BOTH_MODELS = (
+    *("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay"),
+    *("fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "practical"),
+)
 MODULES = (*OF_BOTH_MODELS, "equation9", "specification")
 NAMES = (*(name + model for name in OF_BOTH_MODELS for model in ("", STANDARD_NAME)), *MODULES[len(OF_BOTH_MODELS) :])
 """The figures of the minimal model, each with that of the standard layer after it, then those that vary the model."""
