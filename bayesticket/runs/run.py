@@ -22,7 +22,15 @@ from bayesticket.errors import (
 )
 from bayesticket.files import reading, require_path
 from bayesticket.measures import Column, Measure, Measured
-from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
+from bayesticket.model import (
+    Architecture,
+    HookedTransformer,
+    build,
+    load_parameters,
+    made_for,
+    move,
+    require_parameters,
+)
 from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
@@ -153,7 +161,7 @@ class Run:
         with self._reading("header"):
             given = restore(self.description.get("model"), self.tensors)
         if isinstance(given, HookedTransformer):
-            model = move(given, dtype)
+            model = made_for(move(given, dtype), self._task())
         else:
             assert isinstance(given, Architecture | None)
             architecture = given or Architecture()
@@ -163,6 +171,13 @@ class Run:
         with self._reading("weights"):
             load_parameters(model, weights)
         return model
+
+    def _task(self) -> AbstractTask | None:
+        """The task; None where its class is not defined here."""
+        try:
+            return self.config.task
+        except BayesticketError:
+            return None
 
     def _reading(self, what: Literal["header", "weights"]) -> AbstractContextManager[None]:
         """Names the file that is at fault where its content cannot be used."""
