@@ -17,6 +17,7 @@ from bayesticket.figures.curves import (
     layers_noted,
     stacked,
 )
+from bayesticket.figures.strips import Strip, add_strips, strips_of_arm
 from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
 
@@ -26,7 +27,8 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
 
     Each label on the axis `colour` has a colour, and each label on the axis `facet` a column of panels. By default
     these are the first and the second axis of more than one label; a third has to be narrowed by `runs.sel`. A run that
-    was stopped after grokking keeps its last value for as long as other runs of its arm last.
+    was stopped after grokking keeps its last value for as long as other runs of its arm last. Below the accuracy a
+    strip shows when a prior on a schedule acted, and how strongly.
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
     recorded = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
@@ -37,14 +39,17 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
     if facet is not None:
         _add_columns(figure, panels, [title for title, _ in columns])
     in_legend: set[str] = set()
+    strips: list[Strip] = []
     for column, (_, part) in enumerate(columns, 1):
         for place, (name, arm) in enumerate(_parts(part, colour)):
             new = bool(name) and name not in in_legend
             if _add_arm(figure, arm, curves, column=column, name=name, drawn_as=look(place), in_legend=new):
                 in_legend.add(name)
+            strips += strips_of_arm(arm, look(place).colour, name, column=column)
     finish_arms(figure, panels * len(columns), int(runs.curves["trained"].max()))
     if facet is not None:
         _share_ranges(figure, len(panels), len(columns))
+    add_strips(figure, strips)
     return figure
 
 

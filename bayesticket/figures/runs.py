@@ -17,6 +17,7 @@ from bayesticket.figures.curves import (
     layers_noted,
     stacked,
 )
+from bayesticket.figures.strips import add_strips, strips_of_run
 from bayesticket.figures.style import (
     ACCURACY,
     GREEN,
@@ -40,7 +41,10 @@ from bayesticket.runs import MEMORISED, Run
 
 
 def plot_run(run: Run) -> go.Figure:
-    """A run's accuracy, attention, loss and norms against epochs, with the epochs of memorising and grokking."""
+    """A run's accuracy, attention, loss and norms against epochs, with the epochs of memorising and grokking.
+
+    Below the accuracy a strip shows, for each part of the recipe on a schedule, when it acted and how strongly.
+    """
     panels = (ACCURACY, MASS, KL, LOSS, SIZES)
     figure = stacked(panels)
     for panel, quantity in ((1, "accuracy"), (4, "loss")):
@@ -70,6 +74,7 @@ def plot_run(run: Run) -> go.Figure:
         hoversubplots="axis",
     )
     figure.update_xaxes(range=[0, max(run.epoch, 1)])
+    add_strips(figure, strips_of_run(run, GREY))
     return figure
 
 
@@ -121,6 +126,8 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
         # Later curves lie above earlier ones, and are thinner, so that the earlier ones can still be seen.
         _add_run(figure, name, run, look(place), width=max(1.6, 3.2 - 0.6 * place))
     finish_arms(figure, panels, max(run.epoch for run in runs.values()))
+    looks = [(name, run, look(place).colour) for place, (name, run) in enumerate(runs.items())]
+    add_strips(figure, [strip for name, run, colour in looks for strip in strips_of_run(run, colour, name)])
     return figure
 
 
