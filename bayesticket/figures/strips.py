@@ -83,7 +83,7 @@ def _scheduled(described: JSON, within: str = "") -> Iterator[tuple[str, Schedul
                 continue
             yield _with_field(words, field), cast("Schedule", schedule)
         else:
-            yield from _scheduled(value, words)
+            yield from _scheduled(cast("JSON", value), words)
 
 
 def _defaults(kind: str) -> dict[str, object]:
@@ -178,10 +178,10 @@ def _make_room(figure: go.Figure, pixels: int) -> tuple[float, float]:
             figure.update_layout({name: {"domain": [max(own, 0.0), moved(high)]}})
         elif name.startswith("legend") and part.get("yref") != "container" and part.get("y") is not None:
             figure.update_layout({name: {"y": moved(part["y"])}})
-    for annotation in figure.layout.annotations:
+    for annotation in layout["annotations"]:
         if annotation.yref == "paper":
             annotation.y = moved(annotation.y)
-    for shape in figure.layout.shapes:
+    for shape in layout["shapes"]:
         if shape.yref == "paper":
             shape.update(y0=moved(shape.y0), y1=moved(shape.y1))
     figure.update_layout(height=layout["height"] + pixels)
