@@ -162,6 +162,8 @@ def test_strips_lie_below_the_first_panel_and_the_other_panels_keep_their_height
         for axis in panels:
             own, old = (np.array(each.layout[axis].domain) for each in (figure, plain))
             assert np.ptp(own) * pixels == pytest.approx(np.ptp(old) * before)
+            assert own[1] in [note.y for note in figure.layout.annotations]  # its title stands on it
+        assert figure.layout["yaxis"].domain[1] == 1
         below = [figure.layout[trace.yaxis.replace("y", "yaxis")].domain for (trace,) in strips(figure).values()]
         order = [figure.layout["yaxis"].domain, *below, *(figure.layout[axis].domain for axis in panels[1:])]
         assert all(upper[0] > lower[1] for upper, lower in itertools.pairwise(order))
