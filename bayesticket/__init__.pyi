@@ -23,6 +23,7 @@ from .analysis import rewind as rewind
 from .analysis import same_norm as same_norm
 from .analysis import ticket_config as ticket_config
 from .attention import Permuted as Permuted
+from .attention import Teacher as Teacher
 from .errors import BayesticketError as BayesticketError
 from .figures import film as film
 from .interventions import AttentionIntervention as AttentionIntervention

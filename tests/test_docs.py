@@ -61,6 +61,13 @@ def test_every_snippet_about_longer_sequences_runs():
     assert len(names["arms"].axes) == 2
 
 
+def test_every_snippet_about_teachers_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run_all(ROOT / "docs" / "interventions.md", {"__name__": "interventions"})
+    assert names["early"].positions == (0, 1, 2, 3, 7)
+    assert names["taught"].curves.filter(like="kl_to_target").notna().all(axis=None)
+
+
 def test_every_snippet_of_the_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     smaller = {"p=59": "p=5", "1_500": "20", "range(5)": "range(2)", '"runs/tutorial"': '"runs"'}

@@ -9,22 +9,30 @@
 | `Permuted(target)` | another target with its positions or its examples permuted |
 | a tensor `(T,)`, `(n, T)` or `(n, heads, T)` | the tensor itself |
 | a HookedTransformer, a Run, or the path of a saved run | the attention of this teacher on the same tokens |
+| `Teacher(…, positions=)` | the same, where its sequences are shorter than those it teaches |
+
+The attention of a run is that of its bare model: the edits that it was trained under, such as frozen attention, are not
+in force.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
+from weakref import WeakSet
 
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_integer
-from bayesticket.model import HookedTransformer, mounted, pattern_name, require_finite, require_in_memory
+from bayesticket.attention.teachers import notice_of_edits, teacher_attention
+from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_integer, require_several
+from bayesticket.model import HookedTransformer, copied, made_for, task_of
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
-from bayesticket.tasks import Examples, uniform_over
+from bayesticket.tasks import AbstractTask, Examples, places_in, uniform_over
 
 NAMES = ("oracle", "adversarial", "uniform", "shifted")
 
@@ -47,7 +55,7 @@ class Permuted(Spec):
     target of another one, and raises if all examples share one target.
     """
 
-    target: "str | Tensor | HookedTransformer | Permuted | HoldsModel | Path" = "oracle"
+    target: "str | Tensor | HookedTransformer | Permuted | Teacher | HoldsModel | Path" = "oracle"
     along: Literal["positions", "examples"] = "positions"
     seed: int = 0
 
@@ -57,7 +65,71 @@ class Permuted(Spec):
         require_integer("seed", self.seed, least=0)
 
 
-Target = str | Tensor | HookedTransformer | Permuted | HoldsModel | Path
+@spec
+class Teacher(Spec):
+    """The attention of another model, where it stands on some of the positions of the sequences, or is of an epoch.
+
+    The teacher reads the tokens at `positions`, in order, as its own sequence; its attention is placed there, and is 0
+    elsewhere. In place of numbers, `positions=task` is a task whose sequences have the teacher's symbols in one place
+    only. `epoch` is that of a snapshot, where a run or the path of one is given. A copy is kept of the model, as it is.
+
+    >>> from bayesticket.model import build_model
+    >>> from bayesticket.tasks import ModularAddition
+    >>> short, long = (ModularAddition(p=7, n_distractors=n) for n in (0, 4))
+    >>> Teacher(build_model(short), positions=long).positions
+    (0, 1, 2, 7)
+    """
+
+    model: "HookedTransformer | HoldsModel | str | Path"
+    positions: tuple[int, ...] | AbstractTask | None = None
+    """Where the teacher's sequence stands; None where its sequences are as long."""
+    epoch: int | None = None
+    """Of a run, the epoch; once given, the model is what it was then, and this is None."""
+
+    def __post_init__(self):
+        if isinstance(self.model, Permuted | Teacher | Tensor):
+            raise refuse("Teacher.model", self.model, "a HookedTransformer, a Run, or the path of a saved one")
+        teacher = _teacher("Teacher.model", self.model, self.epoch)
+        if isinstance(self.positions, AbstractTask):
+            positions = _positions_in(teacher, self.positions)
+        else:
+            positions = _increasing(self.positions)
+        object.__setattr__(self, "model", teacher if teacher in _KEPT else _kept(teacher))
+        object.__setattr__(self, "positions", positions)
+        object.__setattr__(self, "epoch", None)
+
+
+_KEPT: "WeakSet[HookedTransformer]" = WeakSet()
+"""The models that teachers hold, which nobody trains."""
+
+
+def _kept(model: HookedTransformer) -> HookedTransformer:
+    own = made_for(copied(model), task_of(model))
+    _KEPT.add(own)
+    return own
+
+
+def _increasing(given: object) -> tuple[int, ...] | None:
+    """Positions as a tuple; raises unless they are whole numbers in increasing order."""
+    if given is None:
+        return None
+    accepted = "positions in increasing order, such as (0, 1, 2, 7), a task, or None"
+    positions = require_several("Teacher.positions", given, accepted)
+    for place in positions:
+        require_integer("Teacher.positions", place, least=0)
+    if not positions or any(after <= before for before, after in pairwise(positions)):
+        raise refuse("Teacher.positions", given, accepted)
+    return tuple(positions)
+
+
+def _positions_in(teacher: HookedTransformer, task: AbstractTask) -> tuple[int, ...]:
+    """Where the sequences of the task that a teacher was made for stand in those of another."""
+    if (own := task_of(teacher)) is None:
+        raise refuse_case("Teacher.positions", f"{task!r} and a model whose task is not known", "numbers: (0, 1, …)")
+    return places_in(own, task, "Teacher.positions")
+
+
+Target = str | Tensor | HookedTransformer | Permuted | Teacher | HoldsModel | Path
 """What is accepted as a target. Of a Run, or the path of a saved one, only the model is kept."""
 
 
@@ -68,16 +140,40 @@ def as_target(field: str, given: object) -> Target:
     if isinstance(given, Tensor):
         # A copy, so that later changes to the given tensor do not change the target.
         return _require_distributions(field, given).clone()
-    if isinstance(given, str | Path):
-        given = _model_at(field, given)
-    teacher = getattr(given, "model", given)
-    if isinstance(teacher, HookedTransformer | Permuted):
-        return teacher
-    raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
+    return given if isinstance(given, Permuted | Teacher) else _teacher(field, given)
 
 
-def _model_at(field: str, given: str | Path) -> HookedTransformer:
-    """The model of the saved run at a path; a string that is neither a path of one nor a name raises."""
+def _teacher(field: str, given: object, epoch: int | None = None) -> HookedTransformer:
+    """The model that is given, or that of a run, given itself or by its path, at the end or at an epoch."""
+    run = _run_at(field, given) if isinstance(given, str | Path) else given
+    if isinstance(run, HookedTransformer) and epoch is not None:
+        raise refuse("epoch", epoch, "None where a model is given, or a Run and an epoch of its snapshots")
+    if epoch is None:
+        teacher = getattr(run, "model", run)
+    elif callable(at := getattr(run, "at", None)):
+        teacher = at(epoch)
+    else:
+        raise refuse(field, given, "a Run or the path of a saved one, where an epoch is given")
+    if not isinstance(teacher, HookedTransformer):
+        raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
+    notice_of_edits(field, run)
+    return teacher
+
+
+def apart_from(model: HookedTransformer, target: Target) -> Target:
+    """The target, with a copy in place of a teacher that has weights of this model, which is going to be trained."""
+    if isinstance(target, Permuted):
+        apart = apart_from(model, target.target)
+        return target if apart is target.target else replace(target, target=apart)
+    if not isinstance(target, HookedTransformer):
+        return target
+    trained = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    is_shared = any(parameter.untyped_storage().data_ptr() in trained for parameter in target.parameters())
+    return copied(target) if is_shared else target
+
+
+def _run_at(field: str, given: str | Path) -> object:
+    """The saved run at a path; a string that is neither a path of one nor a name raises."""
     # Runs stand above this room, and only a path needs them.
     from bayesticket.runs import Run, RunDirectory
 
@@ -88,7 +184,7 @@ def _model_at(field: str, given: str | Path) -> HookedTransformer:
     if isinstance(given, str) and not is_run:
         others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
         raise refuse_name(field, given, (*NAMES, *others))
-    return Run.load(given).model
+    return Run.load(given)
 
 
 def _require_distributions(field: str, target: Tensor) -> Tensor:
@@ -123,7 +219,11 @@ def resolve(
     if isinstance(target, Permuted):
         return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
     if isinstance(target, HookedTransformer):
-        return _teacher_attention(target, examples, layer, query, heads)
+        return teacher_attention(target, examples, layer, query, heads)
+    if isinstance(target, Teacher):
+        assert isinstance(target.model, HookedTransformer)
+        assert not isinstance(target.positions, AbstractTask)
+        return teacher_attention(target.model, examples, layer, query, heads, target.positions)
     assert isinstance(target, Tensor)
     return _fit_to(examples, target)
 
@@ -189,35 +289,6 @@ def _permute(spec: Permuted, target: Float[Tensor, "m heads T"], n: int) -> Floa
     target = target.expand(n, *target.shape[1:])
     order = torch.rand(n, 1, target.shape[-1], generator=generator, dtype=torch.float64).argsort(-1).to(target.device)
     return target.gather(-1, order.expand_as(target))
-
-
-def _teacher_attention(
-    teacher: HookedTransformer, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
-) -> Float[Tensor, "n heads T"]:
-    """The attention of a model at one layer and query; a model with one head gives its attention to all heads."""
-    n_positions, largest = examples.tokens.shape[1], int(examples.tokens.max())
-    architecture = getattr(teacher, "architecture", None)
-    built_for = n_positions if architecture is None or architecture.n_ctx is not None else teacher.cfg.n_ctx
-    if teacher.cfg.n_ctx < n_positions or built_for != n_positions:
-        raise refuse_case("teacher", f"a model with {teacher.cfg.n_ctx} positions", f"one with {n_positions} positions")
-    if teacher.cfg.d_vocab <= largest:
-        raise refuse_case("teacher", f"a model with {teacher.cfg.d_vocab} tokens", f"one with a token {largest}")
-    if layer >= teacher.cfg.n_layers:
-        raise refuse_case("teacher", f"a model of {teacher.cfg.n_layers} layers", f"one with a layer {layer}")
-    chosen = slice(None) if heads is None or teacher.cfg.n_heads == 1 else list(heads)
-    if isinstance(chosen, list) and max(chosen) >= teacher.cfg.n_heads:
-        raise refuse_case(
-            "teacher", f"a model of {teacher.cfg.n_heads} heads", f"one with a head {max(chosen)}, or one head"
-        )
-    require_in_memory("teacher", teacher)
-    kept: list[Tensor] = []
-    with (
-        mounted(teacher, [(pattern_name(layer), lambda pattern, hook: kept.append(pattern[:, chosen, query]))]),
-        torch.no_grad(),
-    ):
-        require_finite("teacher", teacher)
-        teacher(examples.tokens.to(teacher.cfg.device))
-    return kept[0].to(examples.tokens.device)
 
 
 def require_visible(target: Float[Tensor, "n heads T"], visible: slice, field: str) -> None:

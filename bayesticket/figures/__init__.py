@@ -22,6 +22,7 @@ from bayesticket.figures.measures import (
 from bayesticket.figures.page import Cell, Fold, Notes, Section, Table, write_page
 from bayesticket.figures.pictures import side_by_side, write_picture
 from bayesticket.figures.runs import plot_run, plot_runs
+from bayesticket.figures.strips import Strip, add_strips, strips_of_arm, strips_of_run
 from bayesticket.figures.style import (
     ACCURACY,
     GREY,
@@ -54,8 +55,10 @@ __all__ = [
     "Notes",
     "Panel",
     "Section",
+    "Strip",
     "Table",
     "add_band",
+    "add_strips",
     "attention_by_head",
     "film",
     "finish_arms",
@@ -79,6 +82,8 @@ __all__ = [
     "shades",
     "side_by_side",
     "stacked",
+    "strips_of_arm",
+    "strips_of_run",
     "write_families",
     "write_page",
     "write_picture",

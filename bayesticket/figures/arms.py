@@ -1,6 +1,8 @@
 """The arms of a sweep: medians and quartiles over seeds."""
 
+import html
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from typing import cast
 
@@ -12,12 +14,14 @@ from bayesticket.figures.curves import (
     axis_name,
     band,
     columns_by_layer,
+    evaluation_curves,
     finish_arms,
     hold_last_values,
     layers_noted,
     stacked,
 )
-from bayesticket.figures.style import ACCURACY, KL, LOSS, MASS, Look, Panel, look
+from bayesticket.figures.strips import Strip, add_strips, strips_of_arm
+from bayesticket.figures.style import ACCURACY, ELSEWHERE, KL, LOSS, MASS, Look, Panel, look
 from bayesticket.sweeps import Runs, name_of
 
 
@@ -26,30 +30,45 @@ def plot_arms(runs: Runs, colour: str | None = None, facet: str | None = None) -
 
     Each label on the axis `colour` has a colour, and each label on the axis `facet` a column of panels. By default
     these are the first and the second axis of more than one label; a third has to be narrowed by `runs.sel`. A run that
-    was stopped after grokking keeps its last value for as long as other runs of its arm last.
+    was stopped after grokking keeps its last value for as long as other runs of its arm last. Below the accuracy a
+    strip shows when a prior on a schedule acted, and how strongly; each task that the runs were evaluated on has a
+    panel.
     """
     runs, colour, facet = _chosen_axes(runs, colour, facet)
     recorded = [str(name) for name, curve in runs.curves.items() if not bool(curve.isnull().all())]
-    curves = [columns_by_layer(recorded, measure) for measure in _SHOWN.values()]
-    panels = [layers_noted(panel, layers) for panel, layers in zip(_SHOWN, curves, strict=True)]
+    shown = _shown(recorded)
+    curves = [columns_by_layer(recorded, measure) for measure in shown.values()]
+    panels = [layers_noted(panel, layers) for panel, layers in zip(shown, curves, strict=True)]
     figure = stacked(panels, panel_height=175)
     columns = _parts(runs, facet)
     if facet is not None:
         _add_columns(figure, panels, [title for title, _ in columns])
     in_legend: set[str] = set()
+    strips: list[Strip] = []
     for column, (_, part) in enumerate(columns, 1):
         for place, (name, arm) in enumerate(_parts(part, colour)):
             new = bool(name) and name not in in_legend
             if _add_arm(figure, arm, curves, column=column, name=name, drawn_as=look(place), in_legend=new):
                 in_legend.add(name)
+            strips += strips_of_arm(arm, look(place).colour, name, column=column)
     finish_arms(figure, panels * len(columns), int(runs.curves["trained"].max()))
     if facet is not None:
         _share_ranges(figure, len(panels), len(columns))
+    add_strips(figure, strips)
     return figure
 
 
 _SHOWN = {ACCURACY: "test_accuracy", MASS: "informative_mass_mean", KL: "kl_to_oracle", LOSS: "test_loss"}
 """The measure in each panel, from top to bottom."""
+
+
+def _shown(recorded: Sequence[str]) -> dict[Panel, str]:
+    """The same, with a panel below the accuracy for each task that the runs were evaluated on."""
+    others = {
+        replace(ELSEWHERE, title=f"accuracy on {html.escape(label, quote=False)}"): curve
+        for label, curve in evaluation_curves(recorded).items()
+    }
+    return {ACCURACY: _SHOWN[ACCURACY], **others, **_SHOWN}
 
 
 def _parts(runs: Runs, axis: str | None) -> list[tuple[str, Runs]]:

@@ -92,6 +92,17 @@ def columns_by_layer(names: Iterable[str], measure: str) -> dict[str, str]:
     return found
 
 
+def evaluation_curves(names: Iterable[str]) -> dict[str, str]:
+    """The columns of the accuracy on other tasks, by the label of each, numbers in labels in order.
+
+    >>> evaluation_curves(["test_accuracy", "T=12/test_accuracy", "T=12/test_loss", "T=8/test_accuracy"])
+    {'T=8': 'T=8/test_accuracy', 'T=12': 'T=12/test_accuracy'}
+    """
+    columns = sorted((Column.parse(str(name)) for name in names), key=lambda each: each.order)
+    own = [each for each in columns if each.evaluation and str(each) == f"{each.evaluation}/test_accuracy"]
+    return {each.evaluation: str(each) for each in own}
+
+
 def layers_noted(panel: Panel, layers: Iterable[str]) -> Panel:
     """The panel with a note on the dashes of the layers, where several layers are drawn."""
     named = [layer for layer in layers if layer]

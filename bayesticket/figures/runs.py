@@ -12,19 +12,23 @@ from bayesticket.figures.curves import (
     DASHES,
     add_curve,
     columns_by_layer,
+    evaluation_curves,
     finish_arms,
     fit_log_axes,
     layers_noted,
     stacked,
 )
+from bayesticket.figures.strips import add_strips, strips_of_run
 from bayesticket.figures.style import (
     ACCURACY,
+    ELSEWHERE,
     GREEN,
     GREY,
     KL,
     LOSS,
     MASS,
     OKABE_ITO,
+    ORANGE,
     PALETTE,
     PURPLE,
     SIZES,
@@ -40,18 +44,29 @@ from bayesticket.runs import MEMORISED, Run
 
 
 def plot_run(run: Run) -> go.Figure:
-    """A run's accuracy, attention, loss and norms against epochs, with the epochs of memorising and grokking."""
-    panels = (ACCURACY, MASS, KL, LOSS, SIZES)
+    """A run's accuracy, attention, loss and norms against epochs, with the epochs of memorising and grokking.
+
+    The accuracy on each task that it was evaluated on stands beside that on the test half, or, of more than two, in a
+    panel of their own. Below the accuracy a strip shows, for each part of the recipe on a schedule, when it acted and
+    how strongly.
+    """
+    others = evaluation_curves(run.curves)
+    apart = len(others) > MOST_BESIDE
+    panels = (ACCURACY, *([ELSEWHERE] if apart else []), MASS, KL, LOSS, SIZES)
     figure = stacked(panels)
-    for panel, quantity in ((1, "accuracy"), (4, "loss")):
+    mass, divergence, loss, sizes = range(len(panels) - 3, len(panels) + 1)
+    for panel, quantity in ((1, "accuracy"), (loss, "loss")):
         add_curve(figure, run, f"train_{quantity}", panel=panel, name="train", colour=TRAIN, dash="dash")
         add_curve(figure, run, f"test_{quantity}", panel=panel, name="test", colour=TEST)
         add_curve(figure, run, f"unseen_{quantity}", panel=panel, name="test, unseen", colour=UNSEEN, dash="dot")
-    _add_layers(figure, run, "informative_mass_mean", panel=2, name="all of them, mean", colour=GREEN)
-    _add_layers(figure, run, "informative_mass_least", panel=2, name="least of any one", colour=GREEN, dash="dot")
-    _add_layers(figure, run, "kl_to_oracle", panel=3, name="KL", colour=GREEN, in_legend=False)
-    add_curve(figure, run, "mlp_norm", panel=5, name="norm of the MLP", colour=GREY)
-    _add_layers(figure, run, "attention_gradient", panel=5, name="attention gradient", colour=PURPLE)
+    for (label, column), colour in zip(others.items(), cycle(_EVALUATIONS), strict=False):
+        name = html.escape(label, quote=False)
+        add_curve(figure, run, column, panel=2 if apart else 1, name=name, colour=colour, width=2.5)
+    _add_layers(figure, run, "informative_mass_mean", panel=mass, name="all of them, mean", colour=GREEN)
+    _add_layers(figure, run, "informative_mass_least", panel=mass, name="least of any one", colour=GREEN, dash="dot")
+    _add_layers(figure, run, "kl_to_oracle", panel=divergence, name="KL", colour=GREEN, in_legend=False)
+    add_curve(figure, run, "mlp_norm", panel=sizes, name="norm of the MLP", colour=GREY)
+    _add_layers(figure, run, "attention_gradient", panel=sizes, name="attention gradient", colour=PURPLE)
     fit_log_axes(figure, panels)
     milestones = (
         ("memorised", "train", MEMORISED, run.memorised_epoch(), TRAIN),
@@ -70,6 +85,7 @@ def plot_run(run: Run) -> go.Figure:
         hoversubplots="axis",
     )
     figure.update_xaxes(range=[0, max(run.epoch, 1)])
+    add_strips(figure, strips_of_run(run, GREY))
     return figure
 
 
@@ -86,6 +102,10 @@ def _add_layers(
         )
 
 
+MOST_BESIDE = 2
+"""How many evaluations stand in the panel of the accuracy; more have a panel of their own."""
+_EVALUATIONS = (GREEN, ORANGE, SKY, GREY, *PALETTE[len(OKABE_ITO) :])
+"""The colours of evaluations, other than those of the halves."""
 _LAYERS = (GREEN, PURPLE, SKY, *PALETTE[len(OKABE_ITO) :])
 """The colours of the layers."""
 
@@ -121,6 +141,8 @@ def plot_runs(runs: Mapping[str, Run]) -> go.Figure:
         # Later curves lie above earlier ones, and are thinner, so that the earlier ones can still be seen.
         _add_run(figure, name, run, look(place), width=max(1.6, 3.2 - 0.6 * place))
     finish_arms(figure, panels, max(run.epoch for run in runs.values()))
+    looks = [(name, run, look(place).colour) for place, (name, run) in enumerate(runs.items())]
+    add_strips(figure, [strip for name, run, colour in looks for strip in strips_of_run(run, colour, name)])
     return figure
 
 

@@ -77,6 +77,7 @@ class Panel:
 
 
 ACCURACY = Panel("accuracy", span=(-0.03, 1.03), percent=True)
+ELSEWHERE = Panel("accuracy on other tasks", span=(-0.03, 1.03), percent=True)
 MASS = Panel("attention on the informative positions", span=(-0.03, 1.03))
 KL = Panel("divergence of attention from the oracle, in nats", log=True)
 LOSS = Panel("loss", log=True)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.attention import AttentionSite, Target, resolve
+from bayesticket.attention import AttentionSite, Target, apart_from, resolve
 from bayesticket.errors import BayesticketError
 from bayesticket.model import HookedTransformer
 from bayesticket.schedules import Schedule, Strength, value_at
@@ -40,6 +40,7 @@ class Context:
         self.state: dict[str, Tensor] = {}
         self._now = _Moment(batch, seed)
         self._targets: dict[tuple[object, ...], tuple[Target, Tensor]] = {}
+        self._own_teachers: dict[int, tuple[Target, Target]] = {}
 
     def with_own_state(self) -> "Context":
         """The same context for one part of a recipe, with a state of its own."""
@@ -98,10 +99,18 @@ class Context:
         """A target's attention weights on the selected examples, for one layer of a site."""
         key = (id(target), layer, site.query, site.head)
         if key not in self._targets:
-            # The target is kept beside its weights, so that its id stays its own.
-            self._targets[key] = (target, resolve(target, self.batch, layer, query=site.query, heads=site.heads))
+            found = resolve(self._apart(target), self.batch, layer, query=site.query, heads=site.heads)
+            self._targets[key] = (target, found)  # the target beside its weights, so that its id stays its own
         weights, index = self._targets[key][1], self._now.index
         return weights if index is None or len(weights) == 1 else weights[index]
+
+    def _apart(self, target: Target) -> Target:
+        """The target, with a copy of a teacher that is the model itself: as it was when it was first asked for."""
+        if self.model is None:
+            return target
+        if id(target) not in self._own_teachers:
+            self._own_teachers[id(target)] = (target, apart_from(self.model, target))
+        return self._own_teachers[id(target)][1]
 
     def value(self, strength: Strength, field: str) -> float:
         """A strength at the current epoch."""

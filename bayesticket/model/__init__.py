@@ -92,6 +92,7 @@ from bayesticket.model.positions import (
     require_places,
 )
 from bayesticket.model.variants import linear_attention, linear_attention_hooks, no_residual_hooks
+from bayesticket.model.vocabulary import made_for, task_of
 
 __all__ = [
     "FAST_HOOKS",
@@ -134,6 +135,7 @@ __all__ = [
     "linear_attention_hooks",
     "load_parameters",
     "logits_of_pooled",
+    "made_for",
     "middle_name",
     "mix_embeddings",
     "mlp_post_name",
@@ -168,6 +170,7 @@ __all__ = [
     "routing_parameters",
     "score_table",
     "scores_name",
+    "task_of",
     "unexplained_hooks",
     "unusual_setting",
     "value_table",

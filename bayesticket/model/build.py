@@ -14,6 +14,7 @@ from bayesticket.model.hooks import NamedHook, mount_permanently, sees_all_edits
 from bayesticket.model.names import POSITION_EMBEDDING, is_bias, is_matrix
 from bayesticket.model.positions import Placement, Positions
 from bayesticket.model.variants import linear_attention_hooks, no_residual_hooks
+from bayesticket.model.vocabulary import made_for
 from bayesticket.specs import Spec, spec
 from bayesticket.tasks import AbstractTask
 
@@ -187,7 +188,7 @@ def build(
     if dtype != torch.float32:
         move(model, dtype)
     equip(model, architecture)
-    return model if str(device) == "cpu" else move(model, device)
+    return made_for(model if str(device) == "cpu" else move(model, device), task)
 
 
 def n_parameters(settings: Mapping[str, Any]) -> int:

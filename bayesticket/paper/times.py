@@ -8,7 +8,18 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time, ratio_of_medians
-from bayesticket.figures import ACCURACY, INK, PALETTE, TEMPLATE, add_band, finish_arms, stacked
+from bayesticket.figures import (
+    ACCURACY,
+    INK,
+    PALETTE,
+    TEMPLATE,
+    Strip,
+    add_band,
+    add_strips,
+    finish_arms,
+    stacked,
+    strips_of_arm,
+)
 from bayesticket.paper.figure import FEWEST, Verdict, arm_names
 from bayesticket.paper.readings import UNSEEN, Grokking
 from bayesticket.paper.words import so_many
@@ -41,9 +52,12 @@ def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     """Unseen accuracy of some arms through training, median and quartiles over seeds."""
     panels = [replace(ACCURACY, title="")]  # the names of the arms stand there
     figure = stacked(panels, panel_height=300)
+    strips: list[Strip] = []
     for colour, name in zip(cycle(PALETTE), names, strict=False):
         add_band(figure, runs, name, UNSEEN.curve, panel=1, colour=colour)
+        strips += strips_of_arm(runs.sel(**{runs.axes[0]: name}), colour, name)
     finish_arms(figure, panels, int(runs.curves["trained"].max()))
+    add_strips(figure, strips)
     return figure
 
 

@@ -6,6 +6,7 @@ from typing import Literal, Unpack, get_args
 
 import torch
 
+from bayesticket.attention import require_same_tokens
 from bayesticket.errors import refuse, require_choice, require_integer, require_number, require_several
 from bayesticket.interventions import Intervention, Recipe, as_recipe
 from bayesticket.measures import Measure, names_evaluation
@@ -82,6 +83,8 @@ class TrainConfig(Spec):
         object.__setattr__(self, "evaluate", require_evaluations(self.evaluate))
         self._check_kinds()
         self._check_numbers()
+        for each in (*self.intervention.parts, *self.measures):
+            require_same_tokens(each, self.task)
 
     def _check_kinds(self) -> None:
         if not isinstance(self.task, AbstractTask):

@@ -9,7 +9,7 @@ from torch import Tensor
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.model import HookedTransformer
 from bayesticket.runs.config import TrainConfig
-from bayesticket.tasks import AbstractTask, Examples, Split
+from bayesticket.tasks import AbstractTask, Examples, Split, differing_token
 
 
 def examples_of(
@@ -54,17 +54,10 @@ def require_readable_task(task: AbstractTask, own: AbstractTask, model: HookedTr
     for name, (most, has) in _sizes(model).items():
         if (size := getattr(task, name)) > most:
             raise refuse(f"{field}.{name}", size, f"at most {most}, {has}")
-    if task == own or not (_has_signs(task) and _has_signs(own)):
-        return
-    for token in range(task.d_vocab):
-        known = own.symbol(token) if token < own.d_vocab else "nothing"
-        if (symbol := task.symbol(token)) != known:
-            accepted = f"a task with the tokens of {own!r}, in which it is {known!r}"
-            raise refuse_case(field, f"{task!r}, in which token {token} is {symbol!r}", accepted)
-
-
-def _has_signs(task: AbstractTask) -> bool:
-    return any(task.symbol(token) != str(token) for token in range(task.d_vocab))
+    if (found := differing_token(task, own)) is not None:
+        token, symbol, known = found
+        accepted = f"a task with the tokens of {own!r}, in which it is {known!r}"
+        raise refuse_case(field, f"{task!r}, in which token {token} is {symbol!r}", accepted)
 
 
 def held_out(task: AbstractTask, config: TrainConfig, field: str) -> Examples:

@@ -22,7 +22,7 @@ from bayesticket.errors import (
 )
 from bayesticket.files import reading, require_path
 from bayesticket.measures import Column, Measure, Measured
-from bayesticket.model import Architecture, HookedTransformer, build, load_parameters, move, require_parameters
+from bayesticket.model import HookedTransformer
 from bayesticket.notebooks import html_lines, sparkline
 from bayesticket.runs.checkpoint import read_progress_so_far
 from bayesticket.runs.config import TrainConfig
@@ -30,6 +30,7 @@ from bayesticket.runs.description import restore_config
 from bayesticket.runs.directory import RunDirectory
 from bayesticket.runs.epochs import first_epoch, refuse_unrecorded, require_threshold, settled_epoch
 from bayesticket.runs.header import Header, Part, Status
+from bayesticket.runs.rebuild import rebuilt
 from bayesticket.runs.snapshots import Snapshot, Snapshots, nearest, no_snapshot
 from bayesticket.runs.versions import notice_other_versions, versions
 from bayesticket.specs import JSON, description_id, restore
@@ -149,20 +150,9 @@ class Run:
         return Snapshot(epoch, self.weights, state=None, step=None)
 
     def _model_with(self, weights: Mapping[str, Tensor]) -> HookedTransformer:
-        dtype = next(iter(weights.values())).dtype
         with self._reading("header"):
             given = restore(self.description.get("model"), self.tensors)
-        if isinstance(given, HookedTransformer):
-            model = move(given, dtype)
-        else:
-            assert isinstance(given, Architecture | None)
-            architecture = given or Architecture()
-            with self._reading("weights"):
-                require_parameters(architecture.settings(self.config.task), weights)
-            model = build(architecture, self.config.task, dtype=dtype)
-        with self._reading("weights"):
-            load_parameters(model, weights)
-        return model
+        return rebuilt(given, weights, lambda: self.config.task, lambda: self._reading("weights"))
 
     def _reading(self, what: Literal["header", "weights"]) -> AbstractContextManager[None]:
         """Names the file that is at fault where its content cannot be used."""

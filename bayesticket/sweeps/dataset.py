@@ -1,6 +1,7 @@
 """The runs of a sweep as one dataset: curves by axis, seed and epoch, and what is read off them."""
 
 import itertools
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice,
 from bayesticket.measures import DEFAULT_MEASURES, Column
 from bayesticket.notebooks import html_table
 from bayesticket.runs import MEMORISED, Header, Run, first_epoch, refuse_unrecorded, require_threshold
+from bayesticket.schedules import Schedule
+from bayesticket.specs import JSON, Spec, default_values, described_kind
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -64,7 +67,25 @@ def assemble(runs: Mapping[Key, RunSummary], axes: Iterable[str] = ("interventio
         "grok_threshold": [run.header.grok_threshold for run in ordered],
     }
     coordinates = {name: (dims, np.array(values).reshape(shape)) for name, values in of_each_run.items()}
-    return Runs(curves.transpose(*dims, "epoch").assign_coords(coordinates))
+    dataset = curves.transpose(*dims, "epoch").assign_coords(coordinates)
+    recipes = {run.header.id: run.header.config.get("intervention") for run in ordered}
+    if scheduled := {name: recipe for name, recipe in recipes.items() if _names_schedule(recipe)}:
+        dataset.attrs["scheduled"] = json.dumps(scheduled)
+    return Runs(dataset)
+
+
+def _names_schedule(described: JSON) -> bool:
+    """Whether something in a description is a schedule, or of a class with one for a default."""
+    if isinstance(described, list):
+        return any(map(_names_schedule, described))
+    if not isinstance(described, dict):
+        return False
+    kind = Spec.kinds.get(described_kind(described))
+    if kind is not None and (
+        issubclass(kind, Schedule) or any(isinstance(each, Schedule) for each in default_values(kind).values())
+    ):
+        return True
+    return any(map(_names_schedule, described.values()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,7 +102,7 @@ class Runs:
 
     Coordinates of each run: its `status`, how many epochs it was `trained`, the `seconds` that this took, its
     `directory`, the `id` of its configuration, and its `grok_threshold`. The attribute `trained_by`, of runs that were
-    read from results, is the command that trains them.
+    read from results, is the command that trains them; `scheduled` has, as JSON, the recipes with schedules by id.
     """
 
     def __post_init__(self):

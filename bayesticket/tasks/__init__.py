@@ -7,6 +7,7 @@ from `AbstractTask`; for data of your own `Task` is enough. A task also knows ho
 from bayesticket.tasks.arithmetic import KOperandAddition, ModularAddition, ModularMultiplication
 from bayesticket.tasks.base import AbstractTask, SplitBy
 from bayesticket.tasks.examples import Examples, Split, uniform_over
+from bayesticket.tasks.meaning import differing_token, places_in
 from bayesticket.tasks.own import Task
 from bayesticket.tasks.parity import SparseParity
 from bayesticket.tasks.permutations import PermutationComposition
@@ -25,5 +26,7 @@ __all__ = [
     "Split",
     "SplitBy",
     "Task",
+    "differing_token",
+    "places_in",
     "uniform_over",
 ]
