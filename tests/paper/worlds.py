@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import worlds_of_appendix
 from stories import EPOCHS, arms_of, header_of, line, runs_of, story
 
 from bayesticket.paper import controls, decay, equation9, fig3, fig5, lost, tickets
@@ -311,6 +312,7 @@ def by_specification():
 WORLDS = {
     "fig1": by_fig1, "fig2": by_fig2, "fig3": by_fig3, "controls": by_controls, "fig4": by_fig4, "fig5": by_fig5,
     "conditions": by_conditions, "decay": by_decay, "equation9": by_equation9, "specification": by_specification,
+    **worlds_of_appendix.WORLDS,
 }  # fmt: skip
 
 
