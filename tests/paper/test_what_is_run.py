@@ -8,13 +8,19 @@ import torch
 from stories import line, runs_of, story
 
 import bayesticket as bt
-from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, find_figure, lost
-from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, fig6, fig10, find_figure, lost
+from bayesticket.paper.arms import LAYOUTS, PLAIN
+from bayesticket.paper.best import with_strength
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.factorial import DECAY, FREE, HELD, OLD, name_of
 from bayesticket.paper.figure import Scale
 from bayesticket.paper.strengths import STRENGTHS, strength_arm
 from bayesticket.paper.transfer import with_mlp_of, with_routing_of
 from bayesticket.specs import spec_id
+from bayesticket.sweeps import sweep_configs
+
+APPENDIX = ("fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "practical")
+MAIN_TEXT = [name for name in OF_BOTH_MODELS if name not in APPENDIX]
 
 
 @pytest.mark.parametrize(("field", "least"), [("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)])
@@ -52,7 +58,7 @@ def test_every_figure_exists_for_both_models_and_they_differ_in_nothing_else():
 def test_what_is_run_is_at_the_papers_scale():
     scale = Scale()
     assert (scale.seeds, scale.epochs, scale.p) == (5, 10_000, 113)
-    for name in OF_BOTH_MODELS:
+    for name in MAIN_TEXT:
         for (arm, seed), config in find_figure(name).configs(scale).items():
             task = config.task
             assert isinstance(task, bt.ModularAddition)
@@ -62,6 +68,33 @@ def test_what_is_run_is_at_the_papers_scale():
             assert config.epochs == 10_000
             assert isinstance(config.optimizer, bt.SGD if "SGD" in arm else bt.AdamW)
             assert config.optimizer.weight_decay == 1.0 or "SGD" in arm or arm.startswith(FREE)
+
+
+def test_the_figures_of_the_appendix_differ_from_that_in_what_they_are_about():
+    for name in APPENDIX:
+        for (arm, seed), config in find_figure(name).configs(Scale()).items():
+            assert config.seed == seed
+            is_addition = isinstance(config.task, bt.ModularAddition) and config.task.p == 113
+            assert is_addition == (name != "fig10" or arm.endswith(f"({fig10.ADDITION})")), arm
+            shorter = {"batches": 2_500, "early teacher": 500}
+            epochs = [n for start, n in shorter.items() if arm.startswith(start)] or [10_000]
+            assert config.epochs == epochs[0], arm
+            if name not in ("fig8", "fig9"):
+                assert (config.model == bt.Architecture()) == (not arm.startswith("small")), arm
+
+
+def test_each_prior_of_figure_6_has_three_strengths_and_each_teacher_is_of_another_seed(tmp_path):
+    scale = Scale(seeds=2, epochs=2, p=5, record_every=1)
+    runs = sweep_configs(fig6.FIGURE.configs(scale), store=tmp_path, workers=1, progress=False)
+    students = fig6.FIGURE.further(scale, runs)
+    named = [*fig6.FIGURE.arms(scale), *{arm for arm, _ in students}]
+    assert len(named) == len(LAYOUTS) * (1 + len(fig6.STRENGTHS) * len(fig6.PRIORS_AND_TEACHERS))
+    arm = arm_of(PLAIN, with_strength(fig6.TEACHER, 1.0))
+    for seed in runs.seeds:
+        (prior,) = students[arm, seed].intervention.parts
+        other = runs.run(arm_of(PLAIN, fig6.NONE), 1 - seed)
+        assert torch.equal(prior.target.W_Q, other.model.W_Q)
+        assert not torch.equal(prior.target.W_Q, runs.run(arm_of(PLAIN, fig6.NONE), seed).model.W_Q)
 
 
 def test_the_specification_curve_has_every_setting_and_the_runs_of_other_figures_where_they_are_its_own():
