@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bayesticket.paper.results import SHIPPED, names_in
+from bayesticket.paper.results import CURVES, SHIPPED, names_in, read_results
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -101,9 +101,12 @@ def test_the_source_archive_has_all_that_stands_at_the_top():
 def test_the_wheel_has_the_results_that_are_there_and_nothing_else():
     assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"] == {"packages": ["bayesticket"]}
     assert SHIPPED.is_relative_to(ROOT / "bayesticket")
-    files = sorted(path.name for path in SHIPPED.iterdir())
-    assert files == sorted(f"{name}.{kind}" for name in names_in(SHIPPED) for kind in ("json", "parquet"))
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 6_000_000
+    names = names_in(SHIPPED)
+    runs = {run for name in names for run in read_results(SHIPPED, name).by_id}
+    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
+    expected = [SHIPPED / f"{name}.json" for name in names] + [SHIPPED / CURVES / f"{run}.parquet" for run in runs]
+    assert sorted(files) == sorted(expected), "each run once, and no run of no figure"
+    assert sum(path.stat().st_size for path in files) < 15_000_000, "room for some 1,500 runs"
 
 
 def test_the_citation_has_what_its_format_asks_for():

@@ -1,29 +1,41 @@
-"""The results of a figure in two small files: its runs' curves and headers, to draw and judge it without training."""
+"""The results of figures in small files, to draw and judge them without training: which runs, and each run's curves.
+
+| file | what it holds |
+|---|---|
+| `NAME.json` | the ids of a figure's runs, by arm and seed |
+| `curves/ID.parquet` | the header of a run, and its curves: `curve`, `epoch`, `value` |
+
+A run has one file, whatever the number of figures that it is in, and no file of a run is removed.
+"""
 
 import json
 import os
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bayesticket.errors import BayesticketError, refuse, refuse_case, refuse_name
+from bayesticket.errors import BayesticketError, refuse_case, refuse_name
 from bayesticket.files import prepare_directory, read_json, reading, require_path, write_atomically
 from bayesticket.paper import NAMES, find_figure
-from bayesticket.paper.figure import SMOKE, Claim, Scale, arm_names
+from bayesticket.paper.figure import SMOKE, Claim, Scale, arm_names, curves_of
 from bayesticket.runs import Header, RunDirectory
-from bayesticket.specs import description_id, spec_id
+from bayesticket.specs import spec_id
 from bayesticket.sweeps import Configs, Runs, RunSummary, assemble
 
 SHIPPED = Path(__file__).parent / "data"
 """The results at the paper's scale that come with the library; `names_in` says of which figures."""
-PRECISE = ("train_accuracy", "test_accuracy", "unseen_accuracy")
-"""Curves that are kept in double precision, because thresholds are read off them."""
+CURVES = "curves"
+"""The folder of the runs' files."""
+FRACTIONS = ("accuracy", "share")
+"""Curves with such a word in their name are kept as they are, because thresholds are read off them."""
+BITS = 17
+"""All other curves are rounded to as many significant bits: five digits, with a relative error of at most 2⁻¹⁷."""
 
 
 def names_in(place: Path) -> list[str]:
@@ -69,11 +81,9 @@ def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool
 
     With `all_arms=False`, only results of the arms in `configs` count.
     """
-    path = directory / f"{name}.json"
-    if not path.exists():
+    if not (path := directory / f"{name}.json").exists():
         return
-    with reading(path):
-        there = {(each["arm"], each["seed"]): description_id(each["config"]) for each in read_json(path)["runs"]}
+    there = _read_ids(path)
     arms, given = {arm for arm, _ in configs}, {key: spec_id(config) for key, config in configs.items()}
     for (arm, seed), run in there.items():
         if (all_arms or arm in arms) and given.get((arm, seed)) != run:
@@ -83,23 +93,20 @@ def require_kept(configs: Configs, directory: Path, name: str, *, all_arms: bool
             )
 
 
-def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> list[Path]:
-    """Writes `name.parquet`, the curves, and `name.json`, the headers; returns both paths."""
+def write_results(results: Results, directory: str | os.PathLike[str], name: str) -> Path:
+    """Writes `name.json`, and the files of those runs that have none there, or that of another training."""
     place = prepare_directory("directory", directory)
-    table = results.runs.curves.reset_coords(drop=True).to_dataframe().dropna(how="all").dropna(axis=1, how="all")
-    table = table.astype({column: "float64" if column in PRECISE else "float32" for column in table})
-    curves, made = place / f"{name}.parquet", place / f"{name}.json"
-    content = pa.Table.from_pandas(table.reset_index().astype({"intervention": "category"}), preserve_index=False)
-    numbers = [field.name for field in content.schema if pa.types.is_floating(field.type)]
-    options: dict[str, Any] = {  # numbers byte by byte, which halves the file
-        "compression": "zstd", "compression_level": 19, "use_dictionary": ["intervention"],
-        "use_byte_stream_split": numbers,
-    }  # fmt: skip
-    write_atomically(curves, lambda file: pq.write_table(content, file, **options))
-    listed = [{"arm": arm, "seed": seed, **header.as_json()} for (arm, seed), header in results.headers.items()]
-    text = json.dumps({"runs": listed}, ensure_ascii=False, indent=1)
-    write_atomically(made, lambda file: file.write_text(text, encoding="utf-8"))
-    return [curves, made]
+    folder, path = prepare_directory("directory", place / CURVES), place / f"{name}.json"
+    seeds, arms = results.runs.seeds, arm_names(results.runs)
+    for arm in arms:
+        for seed, curves in curves_of(results.runs, arm).items():
+            file = folder / f"{(header := results.headers[arm, seed]).id}.parquet"
+            if not file.exists() or _read_run(file).header != header:
+                _write_run(file, header, pd.DataFrame(curves))
+    ids = {arm: [results.headers[arm, seed].id for seed in seeds] for arm in arms}
+    text = json.dumps({"seeds": seeds, "runs": ids}, ensure_ascii=False, indent=1)
+    write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
+    return path
 
 
 def read_results(directory: str | os.PathLike[str], name: str) -> Results:
@@ -110,24 +117,61 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     (['no prior, random distractors', 'KL prior, random distractors'], [0, 1, 2, 3, 4])
     """
     place = require_path("directory", directory, "a directory with results")
-    path = place / f"{name}.json"
-    listed = read_json(path)
+    ids = _read_ids(place / f"{name}.json")
+    runs = {key: _read_run(place / CURVES / f"{run}.parquet") for key, run in ids.items()}
+    headers = {key: run.header for key, run in runs.items()}
+    return Results(Runs(assemble(runs).curves.assign_attrs(trained_by=training_command(name, headers))), headers)
+
+
+def _read_ids(path: Path) -> dict[tuple[str, int], str]:
+    """The ids of a figure's runs, by arm and seed."""
+    content = read_json(path)
     with reading(path):
-        headers = {(entry["arm"], entry["seed"]): Header.from_json(entry) for entry in listed["runs"]}
-    if not headers:
-        raise refuse_case(str(path), "no runs", "at least one")
-    arms, seeds = (list(dict.fromkeys(key[place] for key in headers)) for place in (0, 1))
-    if len(headers) != len(arms) * len(seeds):
-        raise refuse_case(str(path), f"{len(headers)} runs", f"{len(arms)} arms with {len(seeds)} seeds each")
-    if not (place / f"{name}.parquet").is_file():
-        raise refuse("results", str(place), f"a directory with {name}.parquet beside {name}.json")
-    with reading(place / f"{name}.parquet"):
-        table = pd.read_parquet(place / f"{name}.parquet")
-        by_run = defaultdict(lambda: table.iloc[:0])  # a run that diverged at once has no rows
-        by_run |= iter(table.groupby(["intervention", "seed"], observed=True))
-        records = {key: _record(by_run[key], header) for key, header in headers.items()}
-    curves = assemble(records).curves
-    return Results(Runs(curves.assign_attrs(trained_by=training_command(name, headers))), headers)
+        seeds, runs = content["seeds"], content["runs"]
+        if not (seeds and runs):
+            raise refuse_case("runs", "no runs", "at least one")
+        return {(arm, seed): run for arm, each in runs.items() for seed, run in zip(seeds, each, strict=True)}
+
+
+def rounded(curve: pd.Series) -> pd.Series:
+    """A curve as it is kept.
+
+    >>> rounded(pd.Series([1 / 3], name="train_loss")).item(), rounded(pd.Series([1 / 3], name="share")).item()
+    (0.3333320617675781, 0.3333333333333333)
+    """
+    if any(word in str(curve.name) for word in FRACTIONS):
+        return curve
+    mantissa, exponent = np.frexp(curve)
+    return np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS)
+
+
+def _write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
+    long = curves.dropna(axis=1, how="all").apply(rounded).reset_index().melt("epoch", var_name="curve")
+    content = pa.Table.from_pandas(long.astype({"curve": "category"}), preserve_index=False)
+    options: dict[str, Any] = {  # numbers byte by byte, which halves the file
+        "compression": "brotli", "compression_level": 10, "write_statistics": False, "store_schema": False,
+        "use_dictionary": ["curve"],
+        "column_encoding": {"epoch": "DELTA_BINARY_PACKED", "value": "BYTE_STREAM_SPLIT"},
+    }  # fmt: skip
+
+    def write(file: Path) -> None:
+        with pq.ParquetWriter(file, content.schema, **options) as writer:
+            writer.write_table(content)
+            writer.add_key_value_metadata({"run": json.dumps(header.as_json(), ensure_ascii=False)})
+
+    write_atomically(path, write)
+
+
+def _read_run(path: Path) -> RunSummary:
+    with reading(path):
+        file = pq.ParquetFile(path, read_dictionary=["curve"])
+        header = Header.from_json(json.loads(file.metadata.metadata[b"run"]))
+        if header.id != path.stem:
+            raise refuse_case("id", header.id, f"{path.stem}, as the name of the file says")
+        long = file.read().to_pandas()  # curve after curve, each with every epoch
+        names, epochs = list(long["curve"].unique()), pd.Index(long["epoch"].unique(), name="epoch")
+        values = long["value"].to_numpy().reshape(len(names), len(epochs))
+        return RunSummary(header, pd.DataFrame(values.T, epochs, names))
 
 
 def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> str:
@@ -143,8 +187,3 @@ def training_command(name: str, headers: Mapping[tuple[str, int], Header]) -> st
                 options = "".join(f" --{key} {n}" for key, n in given.items() if n != getattr(scale, key))
                 return f"bayesticket reproduce {name}{option}{options} --store runs"
     return ""
-
-
-def _record(rows: pd.DataFrame, header: Header) -> RunSummary:
-    curves = rows.drop(columns=["intervention", "seed"]).set_index("epoch").astype("float64")
-    return RunSummary(header, curves.dropna(axis=1, how="all"))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bayesticket.figures import Cell, Table
 from bayesticket.paper import OF_BOTH_MODELS, find_figure
-from bayesticket.paper.figure import STANDARD_NAME, VERDICTS, Claim, PaperFigure
+from bayesticket.paper.figure import STANDARD_NAME, VERDICTS, Claim, PaperFigure, diverged_runs
 from bayesticket.paper.results import Results, names_in, read_results
 
 STATEMENTS: Mapping[str, str] = {
@@ -57,6 +57,8 @@ class Row:
     """The claim with its verdict, and the anchor of its details."""
     module: str
     """The figure, without its model."""
+    unjudged: Mapping[Model, str]
+    """Why there is no verdict, in each other model."""
 
     @property
     def text(self) -> str:
@@ -68,17 +70,28 @@ class Row:
 def scorecard(judged: Iterable[Judged]) -> dict[str, list[Row]]:
     """The claims by what they are about: the statements of the paper, in their order, and then its figures."""
     found: dict[str, dict[tuple[str, str], dict[Model, tuple[Claim, str]]]] = {about: {} for about in STATEMENTS}
+    figures: dict[str, dict[Model, Judged]] = {}
     for each in judged:
-        module = each.figure.name.removesuffix(STANDARD_NAME)
+        figures.setdefault(module := each.figure.name.removesuffix(STANDARD_NAME), {})[each.model] = each
         for claim, anchor in zip(each.claims, each.anchors, strict=True):
             found.setdefault(claim.about, {}).setdefault((module, claim.said), {})[each.model] = (claim, anchor)
     return {
         f"{about}: {STATEMENTS[about]}" if about in STATEMENTS else about: [
-            Row(claim, module) for (module, _), claim in claims.items()
+            Row(each, module, {model: _why(figures[module], module, model) for model in MODELS if model not in each})
+            for (module, _), each in claims.items()
         ]
         for about, claims in found.items()
         if claims
     }
+
+
+def _why(figures: Mapping[Model, Judged], module: str, model: Model) -> str:
+    """Why a claim of a figure has no verdict in a model."""
+    if model not in figures:
+        return "not run" if module in OF_BOTH_MODELS else "–"
+    if any(diverged_runs(each.results.runs) for each in figures.values()):
+        return "–"  # all that the figure claims is one claim then, in a row of its own
+    return "its results lack a curve that this needs"
 
 
 def scorecard_table(judged: Iterable[Judged]) -> Table:
@@ -92,7 +105,7 @@ def scorecard_table(judged: Iterable[Judged]) -> Table:
 
 def _verdict(row: Row, model: Model) -> str | Cell:
     if model not in row.claims:
-        return "not run" if row.module in OF_BOTH_MODELS else "–"
+        return row.unjudged[model]
     claim, anchor = row.claims[model]
     return Cell(VERDICTS[claim.verdict], link=anchor)
 

@@ -1,5 +1,6 @@
 """The results of figures survive being written down, and pages hold all of them."""
 
+import itertools
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +26,18 @@ from bayesticket.paper.figure import (
 )
 from bayesticket.paper.report import arm_table, differences, write_figure_page, write_report
 from bayesticket.paper.reproduce import reproduce, require_names
-from bayesticket.paper.results import SHIPPED, Results, collect, names_in, read_results, write_results
+from bayesticket.paper.results import CURVES, SHIPPED, Results, collect, names_in, read_results, rounded, write_results
 from bayesticket.paper.settings import brief, config_of, full, settings
 from bayesticket.runs import Header, TrainConfig, describe_config
 from bayesticket.specs import Spec, describe, field_names, restore
-from bayesticket.sweeps import sweep_configs
+from bayesticket.sweeps import RunSummary, assemble, sweep_configs
 
 TINY = Scale(seeds=2, epochs=12, p=5, record_every=4)
+
+
+def contents(place):
+    """The bytes of every file in a directory, by its path there."""
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def test_results_survive_being_written_down(tmp_path):
@@ -43,14 +49,13 @@ def test_results_survive_being_written_down(tmp_path):
         for seed in range(2)
     }
     written = Results(runs, headers)
-    paths = write_results(written, tmp_path, "fig1")
-    assert [path.name for path in paths] == ["fig1.parquet", "fig1.json"]
+    assert write_results(written, tmp_path, "fig1").name == "fig1.json"
     read = read_results(tmp_path, "fig1")
     assert read.headers == headers
     pd.testing.assert_frame_equal(read.runs.grok_epochs(), runs.grok_epochs())
     pd.testing.assert_frame_equal(read.runs.memorised_epochs(), runs.memorised_epochs())
     for name in runs.curves.data_vars:
-        np.testing.assert_allclose(read.runs.curves[name].to_numpy(), runs.curves[name].to_numpy(), rtol=1e-6)
+        np.testing.assert_allclose(read.runs.curves[name].to_numpy(), runs.curves[name].to_numpy(), rtol=2**-17)
     assert (read.runs.curves["trained"] == runs.curves["trained"]).all()
     assert read.runs.curves["id"].to_numpy().ravel().tolist() == list(read.by_id)
     assert len(read.by_id) == 4
@@ -63,6 +68,88 @@ def test_results_survive_being_written_down(tmp_path):
     assert differences(read).columns == ("arm", "optimizer")
     assert differences(read).rows == [["none", default], ["kl", other]]
     assert [row[2] for row in arm_table(read).rows] == ["1 of 2", "1 of 2"]
+
+
+# A file for each run ----------------------------------------------------------------------------------------------
+
+
+def results_of(lives):
+    """The results of a figure by its arms, each the life of one run; another life is that of another run."""
+    tables = {arm: [story(**life)] for arm, life in lives.items()}
+    headers = {(arm, 0): header_of(curves, lr=1e-3 + 1e-5 * curves.index[-1]) for arm, (curves,) in tables.items()}
+    return Results(runs_of(tables), headers)
+
+
+FIRST = results_of({"none": {}, "kl": {"grokked": 2000}})
+SECOND = results_of({"no prior": {}, "strong": {"grokked": 1000}})
+"""Two figures with a run in common, which each calls by a name of its own."""
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["fig1", "fig5"])))
+def test_a_run_of_several_figures_has_one_file_in_whatever_order_they_are_written(tmp_path, order):
+    given = {"fig1": FIRST, "fig5": SECOND}
+    for name in order:
+        before = contents(tmp_path)
+        write_results(given[name], tmp_path, name)
+        assert before.items() <= contents(tmp_path).items(), "what was there is as it was"
+    assert len({*FIRST.by_id, *SECOND.by_id}) == 3
+    assert {path.stem for path in (tmp_path / CURVES).iterdir()} == {*FIRST.by_id, *SECOND.by_id}
+    for name, results in given.items():
+        read = read_results(tmp_path, name)
+        assert read.headers == results.headers
+        pd.testing.assert_frame_equal(read.runs.grok_epochs(), results.runs.grok_epochs())
+
+
+def test_a_figure_can_be_read_without_the_others(tmp_path):
+    for name, results in (("fig1", FIRST), ("fig5", SECOND)):
+        write_results(results, tmp_path, name)
+    (tmp_path / "fig1.json").unlink()
+    for run in {*FIRST.by_id} - {*SECOND.by_id}:
+        (tmp_path / CURVES / f"{run}.parquet").unlink()
+    assert read_results(tmp_path, "fig5").headers == SECOND.headers
+
+
+def test_a_run_that_was_trained_again_is_the_new_one_in_every_figure(tmp_path):
+    write_results(FIRST, tmp_path, "fig1")
+    again = {key: replace(header, seconds=9.0) for key, header in SECOND.headers.items()}
+    raised = SECOND.runs.curves.assign(test_accuracy=SECOND.runs.curves["test_accuracy"] / 2)
+    write_results(Results(bt.Runs(raised), again), tmp_path, "fig5")
+    read = read_results(tmp_path, "fig1")
+    assert [read.headers[arm, 0].seconds for arm in ("none", "kl")] == [9.0, 1.5]
+    assert read.runs.sel(intervention="none").curves["test_accuracy"].max() == 0.005
+    assert read.runs.sel(intervention="kl").curves["test_accuracy"].max() == 1.0
+
+
+def test_a_run_without_any_record_is_kept_too(tmp_path):
+    tables = {"none": [story()], "diverged": [story().iloc[:0]]}
+    ends = {"none": Header(describe_config(TrainConfig())[0], "finished", 10_000, 1.0, {})}
+    ends["diverged"] = Header(describe_config(TrainConfig(seed=1))[0], "failed", 0, 0.0, {})
+    runs = assemble({(arm, 0): RunSummary(ends[arm], tables[arm][0]) for arm in tables})
+    write_results(Results(runs, {(arm, 0): header for arm, header in ends.items()}), tmp_path, "fig1")
+    read = read_results(tmp_path, "fig1")
+    assert diverged_runs(read.runs) == ["diverged, seed 0, after 0 epochs"]
+    assert bool(read.runs.sel(intervention="diverged").curves.isnull().all().to_array().all())
+    np.testing.assert_array_equal(*(each.curves["train_accuracy"].to_numpy() for each in (read.runs, runs)))
+
+
+def test_curves_keep_five_digits_in_their_order_and_fractions_all():
+    rng = np.random.default_rng(0)
+    values = np.sort(
+        np.concatenate([rng.normal(size=2000) * 10.0 ** rng.integers(-40, 40, 2000), 1 - 10.0 ** -rng.random(99) / 1e5])
+    )
+    special = pd.Series([0.0, np.nan, np.inf, -np.inf, 1.0], name="train_loss")
+    pd.testing.assert_series_equal(rounded(special), special)
+    kept = rounded(pd.Series(values, name="train_loss"))
+    np.testing.assert_allclose(kept, values, rtol=2**-17)
+    assert kept.is_monotonic_increasing, "what was the larger is not the smaller now"
+    pd.testing.assert_series_equal(rounded(kept), kept)
+    assert kept.map(lambda value: np.ldexp(value, 16 - int(np.floor(np.log2(abs(value)))))).mod(1).eq(0).all()
+    for name in ("unseen_accuracy", "T=12/test_accuracy", "structural_condition[tau=derived][share]"):
+        fraction = pd.Series([8937 / 8938, 1 / 3], name=name)
+        pd.testing.assert_series_equal(rounded(fraction), fraction)
+
+
+# Settings ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -117,24 +204,22 @@ def test_every_figure_runs_and_the_report_holds_all(tmp_path):
             row = "".join(f'<td data-label="{name}">{escape(cell)}</td>' for name, cell in cells)
             assert f'<tr>{row}<td data-label="measured">{escape(claim.account)}<details>' in report
             assert all(report.count(escape(rule)) == 1 for rule in claim.rules)
-    made = json.loads((tmp_path / "out" / "fig4.json").read_text())["runs"]
-    lottery = next(entry for entry in made if entry["arm"] == arm_of(PLAIN, tickets.WINNING))
-    assert "TicketMask" in json.dumps(lottery["config"]["intervention"])
-    fresh = next(entry for entry in made if entry["arm"] == arm_of(NOISY, tickets.BAYES))
-    assert fresh["config"]["init_seed"] == 100
+    made = read_results(tmp_path / "out", "fig4").headers
+    assert "TicketMask" in json.dumps(made[arm_of(PLAIN, tickets.WINNING), 0].config["intervention"])
+    assert made[arm_of(NOISY, tickets.BAYES), 0].config["init_seed"] == 100
 
 
 def test_results_of_other_runs_are_not_replaced(tmp_path):
     places = {"store": tmp_path / "runs", "out": tmp_path / "out"}
     with ThreadPoolExecutor(2) as executor:
         reproduce("fig1", scale=TINY, executor=executor, **places)
-        before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+        before = contents(tmp_path / "out")
         for other in (replace(TINY, seeds=1), replace(TINY, epochs=8)):
             with pytest.raises(
                 bt.BayesticketError, match=r"^out: .* has results of fig1 that would be lost: .*seed [01]"
             ):
                 reproduce("fig1", scale=other, executor=executor, **places)
-        assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+        assert contents(tmp_path / "out") == before
         made = tmp_path / "out" / "fig1.json"
         made.write_text(made.read_text().replace("random distractors", "another arm"))
         with pytest.raises(bt.BayesticketError, match="of “another arm”, seed 0"):
@@ -202,13 +287,20 @@ def test_results_that_are_damaged_are_named(tmp_path):
         reproduce("fig1", scale=replace(TINY, seeds=1), store=tmp_path / "runs", out=tmp_path, executor=executor)
     made = tmp_path / "fig1.json"
     whole = json.loads(made.read_text())
-    for broken, said in (({"runs": []}, "no runs"), ({"runs": [{**whole["runs"][0], "status": 3}]}, "status: got 3")):
-        made.write_text(json.dumps(broken))
+    arm, (run,) = next(iter(whole["runs"].items()))
+    for broken, said in (({"runs": {}}, "no runs"), ({"runs": {arm: []}}, "shorter"), ({"seeds": 3}, "not iterable")):
+        made.write_text(json.dumps({**whole, **broken}))
         with pytest.raises(bt.BayesticketError, match=rf"fig1\.json: .*{said}"):
             read_results(tmp_path, "fig1")
     made.write_text(json.dumps(whole))
-    (tmp_path / "fig1.parquet").unlink()
-    with pytest.raises(bt.BayesticketError, match=r"results: .*a directory with fig1\.parquet"):
+    file = tmp_path / CURVES / f"{run}.parquet"
+    content, other = file.read_bytes(), next(path for path in file.parent.iterdir() if path != file)
+    for broken, said in ((content[:-9], "truncated"), (other.read_bytes(), f"id: got {other.stem}")):
+        file.write_bytes(broken)
+        with pytest.raises(bt.BayesticketError, match=rf"{run}\.parquet: .*{said}"):
+            read_results(tmp_path, "fig1")
+    file.unlink()
+    with pytest.raises(bt.BayesticketError, match=rf"{run}\.parquet"):
         read_results(tmp_path, "fig1")
 
 

@@ -76,9 +76,24 @@ def test_a_claim_that_stands_for_all_of_a_figure_has_its_row():
     failed = type(runs)(runs.curves.assign_coords(status=runs.curves["status"].where(False, "failed")))
     figure = find_figure("fig1")
     found = scorecard([Judged(figure, results_of(failed), figure.claims(failed)), judged("fig1-standard")])
-    (first, *_) = found["Figure 1: the dynamics without any intervention"]
+    (first, *others) = found["Figure 1: the dynamics without any intervention"]
     assert first.text == "All that is claimed in fig1."
     assert list(first.claims) == ["minimal model"]
+    assert first.unjudged == {"standard layer": "–"}
+    assert [other.unjudged for other in others] == [{"minimal model": "–"}] * len(others)
+
+
+def test_a_claim_that_needs_a_curve_which_was_not_recorded_is_told_from_one_that_was_not_run():
+    whole = judged("fig5")
+    curves = whole.results.runs.curves.drop_vars(["explaining_away[paper]", "explaining_away[scaled]"])
+    figure, runs = find_figure("fig5-standard"), type(whole.results.runs)(curves)
+    older = Judged(figure, results_of(runs), figure.claims(runs))
+    assert len(older.claims) == len(whole.claims) - 1
+    written = {row[0]: row[2] for row in scorecard_table([whole, older]).rows}
+    (said,) = (text for text, verdict in written.items() if isinstance(verdict, str))
+    assert said.startswith("The bound as the paper states it")
+    assert written[said] == "its results lack a curve that this needs"
+    assert {row[2] for row in scorecard_table([whole]).rows} == {"not run"}
 
 
 def test_verdicts_are_counted_by_sign_and_word():
