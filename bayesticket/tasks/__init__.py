@@ -8,7 +8,7 @@ from bayesticket.tasks.arithmetic import KOperandAddition, ModularAddition, Modu
 from bayesticket.tasks.base import AbstractTask, SplitBy
 from bayesticket.tasks.examples import Examples, Split, uniform_over
 from bayesticket.tasks.own import Task
-from bayesticket.tasks.parity import SparseParity
+from bayesticket.tasks.parity import AutoregressiveParity, SparseParity
 from bayesticket.tasks.permutations import PermutationComposition
 from bayesticket.tasks.symbolic import AbstractExpression, AbstractSymbolicTask
 
@@ -16,6 +16,7 @@ __all__ = [
     "AbstractExpression",
     "AbstractSymbolicTask",
     "AbstractTask",
+    "AutoregressiveParity",
     "Examples",
     "KOperandAddition",
     "ModularAddition",
