@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -112,12 +113,19 @@ def resolve(
 ) -> Float[Tensor, "n heads T"]:
     """The target as attention weights; `n` or `heads` is 1 if all examples or all heads share them.
 
-    Layer, query and heads select the attention of a teacher; other targets do not depend on them.
+    Layer, query and heads select the attention of a teacher; other targets do not depend on them. Where examples have
+    `queries`, the target is that of one of them, with no weight on positions after it; a named target other than
+    "uniform" is then known where the answer is.
 
     >>> from bayesticket.tasks import ModularAddition
     >>> resolve("oracle", ModularAddition(p=5).split().train)
     tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]], dtype=torch.float64)
     """
+    if examples.whole is not None:  # one query is looked at; tensors and teachers know whole sequences
+        at = resolve(target, examples.whole, layer, query=examples.n_positions - 1, heads=heads)
+        return at[..., : examples.n_positions]
+    if examples.queries is not None:
+        return _resolve_at(target, examples, layer, query, heads)
     if isinstance(target, str):
         return _shared_row(rearrange(_NAMED[target](examples.informative), "n key -> n 1 key"))
     if isinstance(target, Permuted):
@@ -126,6 +134,27 @@ def resolve(
         return _teacher_attention(target, examples, layer, query, heads)
     assert isinstance(target, Tensor)
     return _fit_to(examples, target)
+
+
+def _resolve_at(
+    target: Target, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Float[Tensor, "n heads T"]:
+    """A target of one of the queries of some examples; or of another position, where it does not need an answer."""
+    position = examples.position_of(query) if query == -1 else query % examples.n_positions
+    if isinstance(target, HookedTransformer):
+        return _teacher_attention(target, examples, layer, position, heads)
+    if isinstance(target, Tensor):
+        return _fit_to(examples, target)
+    seen = examples.tokens[:, : position + 1]
+    if target == "uniform":
+        weights = rearrange(uniform(torch.ones_like(seen[:1], dtype=torch.bool)), "n key -> n 1 key")
+    elif isinstance(target, str):
+        weights = _shared_row(rearrange(_NAMED[target](examples.at(position).informative), "n key -> n 1 key"))
+    else:
+        assert isinstance(target, Permuted)
+        inner = resolve(target.target, examples, layer, query=position, heads=heads)
+        weights = _permute(target, inner[..., : position + 1], len(examples))
+    return F.pad(weights, (0, examples.n_positions - weights.shape[-1]))
 
 
 _AXES = {1: "key -> 1 1 key", 2: "n key -> n 1 key", 3: "n heads key -> n heads key"}

@@ -91,10 +91,10 @@ class Context:
 
     def target(self, target: Target, layer: int, site: AttentionSite) -> Float[Tensor, "n heads T"]:
         """A target's attention weights on the selected examples, for one layer of a site."""
-        key = (id(target), layer, site.query, site.head)
+        key = (id(target), layer, site.position, site.head)
         if key not in self._targets:
             # The target is kept beside its weights, so that its id stays its own.
-            self._targets[key] = (target, resolve(target, self.batch, layer, query=site.query, heads=site.heads))
+            self._targets[key] = (target, resolve(target, self.batch, layer, query=site.position, heads=site.heads))
         weights, index = self._targets[key][1], self._now.index
         return weights if index is None or len(weights) == 1 else weights[index]
 

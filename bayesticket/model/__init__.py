@@ -30,6 +30,7 @@ from bayesticket.model.forward import (
     full_forward,
     query_forward,
     why_full,
+    why_full_for,
 )
 from bayesticket.model.hooks import (
     NamedHook,
@@ -49,6 +50,7 @@ from bayesticket.model.names import (
     final_name,
     is_before_scores,
     is_before_values,
+    is_between_positions,
     is_bias,
     is_hidden_matrix,
     is_matrix,
@@ -122,6 +124,7 @@ __all__ = [
     "hooked_transformer",
     "is_before_scores",
     "is_before_values",
+    "is_between_positions",
     "is_bias",
     "is_hidden_matrix",
     "is_matrix",
@@ -174,5 +177,6 @@ __all__ = [
     "values_of",
     "visible_from",
     "why_full",
+    "why_full_for",
     "without_interaction_matrix",
 ]

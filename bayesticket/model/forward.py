@@ -283,19 +283,42 @@ def _affine(
 
 
 def full_forward(
-    model: HookedTransformer, tokens: Int[Tensor, "n T"], position_ids: Int[Tensor, "n T"] | None = None
-) -> Float[Tensor, "n d_vocab_out"]:
-    """The logits at the last position by TransformerLens' own forward, with tokens at given positions where some are.
+    model: HookedTransformer,
+    tokens: Int[Tensor, "n T"],
+    position_ids: Int[Tensor, "n T"] | None = None,
+    queries: tuple[int, ...] | None = None,
+) -> Float[Tensor, "n *q d_vocab_out"]:
+    """The logits at the last position by TransformerLens' own forward, or at each of some `queries`.
 
-    Only models whose positions are drawn can be given positions.
+    Tokens are at given positions where some are; only models whose positions are drawn can be given any.
     """
     if position_ids is None:
-        return model(tokens)[:, -1]
+        return _at_queries(model(tokens), queries)
     require_places(model, position_ids)
     placement = placement_of(model)
     assert placement is not None
     with placement.at(position_ids):
-        return model(tokens)[:, -1]
+        return _at_queries(model(tokens), queries)
+
+
+def _at_queries(
+    logits: Float[Tensor, "n T d_vocab_out"], queries: tuple[int, ...] | None
+) -> Float[Tensor, "n *q d_vocab_out"]:
+    if queries is None:
+        return logits[:, -1]
+    return logits if len(queries) == logits.shape[1] else logits[:, list(queries)]
+
+
+def why_full_for(queries: tuple[int, ...] | None, n_positions: int) -> str | None:
+    """Why a task that asks at these positions needs the full forward, or None where it asks at the last alone.
+
+    >>> why_full_for((1, 3), 4)
+    'the task asks at several positions, and the query-only forward computes the last alone'
+    """
+    if queries is None or queries == (n_positions - 1,):
+        return None
+    where = "several positions" if len(queries) > 1 else f"position {max(queries)}"
+    return f"the task asks at {where}, and the query-only forward computes the last alone"
 
 
 def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:

@@ -154,10 +154,11 @@ class Examples:
         if query == -1 and len(known) == 1:
             return known[0]
         if query == -1:
-            accepted = " or ".join(f"query={position}" for position in known)
+            accepted = f"one of them, by query={known[-1]} or batch.at({known[-1]})"
             raise refuse_case("query", f"none, where a task asks at the positions {known}", accepted)
         if isinstance(query, bool) or not isinstance(query, int) or query % self.n_positions not in known:
-            raise refuse("query", query, f"{' or '.join(map(str, known))}, where the answer can be read off the sequence")
+            accepted = f"{' or '.join(map(str, known))}, where the answer can be read off the sequence"
+            raise refuse("query", query, accepted)
         return query % self.n_positions
 
     def select(self, index: Int[Tensor, "m"] | Bool[Tensor, "n"] | slice) -> "Examples":

@@ -80,8 +80,7 @@ class AbstractSymbolicTask(AbstractTask):
 
     @property
     def d_vocab_out(self) -> int:
-        """The number of distinct targets: values of the same kind as the operands, or tokens where these are asked for.
-        """
+        """The number of distinct targets: values as those of the operands, or tokens where these are asked for."""
         return self.layout.d_vocab if self.asks_next_token else self.layout.n_values
 
     @property
