@@ -87,6 +87,7 @@ class AttentionSite:
         """
         if batch.queries is None:
             return (self,)
+        self._require_position(batch.n_positions)
         meant = batch.answerable if self.position == -1 else (self.position % batch.n_positions,)
         return tuple(AttentionSite(layer=self.layer, head=self.head, query=query) for query in meant)
 
@@ -115,12 +116,15 @@ class AttentionSite:
 
     def require_place(self, model: HookedTransformer, n_positions: int) -> None:
         """Raises unless the model has these layers and heads, and the sequences this query."""
-        if self.query != "each" and not -n_positions <= self.query < n_positions:
-            raise refuse("query", self.query, f"a position of the sequence, 0 to {n_positions - 1}")
+        self._require_position(n_positions)
         for layer in self.layers:
             require_layer(model, layer, f"{type(self).__name__}.layer")
         for head in self.heads or ():
             require_head(model, head, f"{type(self).__name__}.head")
+
+    def _require_position(self, n_positions: int) -> None:
+        if self.query != "each" and not -n_positions <= self.query < n_positions:
+            raise refuse("query", self.query, f"a position of the sequence, 0 to {n_positions - 1}")
 
 
 def place_label(layer: object, head: object, query: object = None) -> str:

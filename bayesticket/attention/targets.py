@@ -121,9 +121,8 @@ def resolve(
     >>> resolve("oracle", ModularAddition(p=5).split().train)
     tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]], dtype=torch.float64)
     """
-    if examples.whole is not None:  # one query is looked at; tensors and teachers know whole sequences
-        at = resolve(target, examples.whole, layer, query=examples.n_positions - 1, heads=heads)
-        return at[..., : examples.n_positions]
+    if examples.whole is not None and not isinstance(target, str | Permuted):
+        return _until_query(target, examples, layer, query, heads)
     if examples.queries is not None:
         return _resolve_at(target, examples, layer, query, heads)
     if isinstance(target, str):
@@ -134,6 +133,18 @@ def resolve(
         return _teacher_attention(target, examples, layer, query, heads)
     assert isinstance(target, Tensor)
     return _fit_to(examples, target)
+
+
+def _until_query(
+    target: Target, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Float[Tensor, "n heads T"]:
+    """A target on sequences that end at one query, of a tensor or a teacher for whole sequences."""
+    assert examples.whole is not None
+    if isinstance(target, Tensor) and target.shape[-1] == examples.n_positions:
+        return _fit_to(examples, target)
+    weights = resolve(target, examples.whole, layer, query=query % examples.n_positions, heads=heads)
+    require_visible(weights, slice(0, examples.n_positions), "target")
+    return weights[..., : examples.n_positions]
 
 
 def _resolve_at(

@@ -156,7 +156,9 @@ class Examples:
         if query == -1:
             accepted = f"one of them, by query={known[-1]} or batch.at({known[-1]})"
             raise refuse_case("query", f"none, where a task asks at the positions {known}", accepted)
-        if isinstance(query, bool) or not isinstance(query, int) or query % self.n_positions not in known:
+        is_whole = isinstance(query, int) and not isinstance(query, bool)
+        is_position = is_whole and -self.n_positions <= query < self.n_positions
+        if not is_position or query % self.n_positions not in known:
             accepted = f"{' or '.join(map(str, known))}, where the answer can be read off the sequence"
             raise refuse("query", query, accepted)
         return query % self.n_positions

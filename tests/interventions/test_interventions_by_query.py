@@ -123,4 +123,5 @@ def test_what_cannot_be_is_refused():
     refused(attach(bt.FrozenAttention() + bt.FrozenAttention("uniform", query=3)), "both replace the pattern")
     refused(attach(bt.KLPrior(torch.full((6,), 1 / 6))), "KLPrior.target", "positions [4, 5]")
     attach(bt.KLPrior(torch.tensor([0.5, 0.5, 0, 0, 0, 0])))()
+    refused(lambda: bt.FrozenAttention("uniform", query=9).hooks(BATCH), "query: got 9", "0 to 5")
     refused(lambda: bt.KLPrior(query="each"), "KLPrior.query", "only measures")

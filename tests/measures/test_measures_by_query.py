@@ -6,6 +6,7 @@ import pytest
 import torch
 from answers import copying
 from catalog import model_of
+from helpers import refused
 
 import bayesticket as bt
 from bayesticket.measures import AttentionMeasure, Column
@@ -186,6 +187,27 @@ def test_unseen_examples_are_measured_at_their_queries():
     run = bt.train(PARITY, model=model, epochs=1, measures=[bt.KLToOracle(half="unseen")])
     expected = bt.measure(model, test.select(test.unseen), bt.KLToOracle())["kl_to_oracle"]
     assert run.curves["unseen_kl_to_oracle"].loc[0] == pytest.approx(expected)
+
+
+def test_tensors_and_teachers_for_whole_sequences_are_targets_at_each_query():
+    teacher = model_of(TASK, seed=5, n_heads=1)
+    _, cache = teacher.run_with_cache(BATCH.tokens)
+    _, own = ONE_HEAD.run_with_cache(BATCH.tokens)
+    rows = torch.zeros(6, dtype=torch.float64)
+    rows[:2] = torch.tensor([0.25, 0.75])
+    for query in (3, 5):
+        attention, target = (
+            own["blocks.0.attn.hook_pattern"][:, :, query],
+            cache["blocks.0.attn.hook_pattern"][:, :, query],
+        )
+        expected = (torch.xlogy(target, target) - torch.xlogy(target, attention)).sum(-1).mean()
+        (found,) = bt.measure(ONE_HEAD, BATCH, bt.KLToTarget(teacher, query=query)).values()
+        assert found == pytest.approx(expected.item())
+        expected = (torch.xlogy(rows, rows) - torch.xlogy(rows, attention)).sum(-1).mean()
+        (found,) = bt.measure(ONE_HEAD, BATCH, bt.KLToTarget(rows, query=query)).values()
+        assert found == pytest.approx(expected.item())
+        refused(lambda query=query: bt.measure(ONE_HEAD, BATCH, bt.KLToOracle(query=query + 6)), "query: got")
+    refused(lambda: bt.measure(ONE_HEAD, BATCH, bt.KLToTarget(rows.flip(0), query=3)), "mass 1 on positions [4, 5]")
 
 
 def test_frequencies_are_those_of_one_query():
