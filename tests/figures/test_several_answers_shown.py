@@ -19,7 +19,7 @@ def runs() -> dict[str, bt.Run]:
 
 
 def test_a_picture_of_one_query_says_which(runs, tmp_path):
-    for name, shown in {"parity": "the last position,", "own": "the last position, one of 2 queries"}.items():
+    for name, shown in {"parity": "the last position", "own": "the last position, one of 2 queries"}.items():
         assert shown in plot_pattern(runs[name]).layout.title.text
         assert shown in plot_heads(runs[name]).layout.title.text
         assert f"Attention of {shown}" in film(runs[name], tmp_path / f"{name}.html").read_text(encoding="utf-8")
