@@ -22,16 +22,8 @@ from bayesticket.model.build import (
 )
 from bayesticket.model.circuits import ov_by_token, qk_by_token
 from bayesticket.model.describe import describe_model, load_parameters, rebuild_model, unexplained_hooks
-from bayesticket.model.forward import (
-    FAST_HOOKS,
-    FORWARDS,
-    TokenRows,
-    choose_forward,
-    full_forward,
-    query_forward,
-    why_full,
-    why_full_for,
-)
+from bayesticket.model.forward import FAST_HOOKS, TokenRows, query_forward
+from bayesticket.model.forward_choice import FORWARDS, choose_forward, full_forward, why_full, why_full_for
 from bayesticket.model.hooks import (
     NamedHook,
     all_held,
