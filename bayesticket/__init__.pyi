@@ -119,6 +119,7 @@ from .sweeps import Runs as Runs
 from .sweeps import grid as grid
 from .sweeps import sweep as sweep
 from .tasks import AbstractTask as AbstractTask
+from .tasks import AutoregressiveParity as AutoregressiveParity
 from .tasks import Examples as Examples
 from .tasks import KOperandAddition as KOperandAddition
 from .tasks import ModularAddition as ModularAddition

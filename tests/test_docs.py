@@ -68,6 +68,16 @@ def test_every_snippet_about_teachers_runs(tmp_path, monkeypatch):
     assert names["taught"].curves.filter(like="kl_to_target").notna().all(axis=None)
 
 
+def test_every_snippet_about_several_answers_runs():
+    names = run_all(
+        ROOT / "docs" / "tasks.md", {"__name__": "tasks"}, lambda code: code.replace("epochs=50", "epochs=5")
+    )
+    train, asked = names["train"], names["asked"]
+    assert (tuple(train.targets.shape), train.queries, train.answerable) == ((76, 9), tuple(range(9)), (8,))
+    each = asked.curves[["kl_to_oracle[query=each][Q2]", "kl_to_oracle[query=each][Q5]"]].mean(axis=1)
+    assert each.to_numpy() == pytest.approx(asked.curves["kl_to_oracle"].to_numpy())
+
+
 def test_every_snippet_of_the_tutorial_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     smaller = {"p=59": "p=5", "1_500": "20", "range(5)": "range(2)", '"runs/tutorial"': '"runs"'}

@@ -1,6 +1,6 @@
 """Attention: the sites where it is read or changed, and the targets that it is compared with or drawn to."""
 
-from bayesticket.attention.sites import AttentionSite, place_label, require_places
+from bayesticket.attention.sites import AttentionSite, place_label, require_places, require_query
 from bayesticket.attention.targets import (
     HoldsModel,
     Permuted,
@@ -23,6 +23,7 @@ __all__ = [
     "as_target",
     "place_label",
     "require_places",
+    "require_query",
     "require_same_tokens",
     "require_visible",
     "resolve",

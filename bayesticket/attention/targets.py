@@ -23,6 +23,7 @@ from typing import Literal, Protocol, runtime_checkable
 from weakref import WeakSet
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -208,24 +209,70 @@ def resolve(
 ) -> Float[Tensor, "n heads T"]:
     """The target as attention weights; `n` or `heads` is 1 if all examples or all heads share them.
 
-    Layer, query and heads select the attention of a teacher; other targets do not depend on them.
+    Layer, query and heads select the attention of a teacher; other targets do not depend on them. Where examples have
+    `queries`, the target is that of one of them, with no weight on positions after it; a named target other than
+    "uniform" is then known where the answer is.
 
     >>> from bayesticket.tasks import ModularAddition
     >>> resolve("oracle", ModularAddition(p=5).split().train)
     tensor([[[0.5000, 0.0000, 0.5000, 0.0000, 0.0000]]], dtype=torch.float64)
     """
+    if examples.whole is not None and not isinstance(target, str | Permuted):
+        return _until_query(target, examples, layer, query, heads)
+    if examples.queries is not None:
+        return _resolve_at(target, examples, layer, query, heads)
     if isinstance(target, str):
         return _shared_row(rearrange(_NAMED[target](examples.informative), "n key -> n 1 key"))
     if isinstance(target, Permuted):
         return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
-    if isinstance(target, HookedTransformer):
-        return teacher_attention(target, examples, layer, query, heads)
-    if isinstance(target, Teacher):
-        assert isinstance(target.model, HookedTransformer)
-        assert not isinstance(target.positions, AbstractTask)
-        return teacher_attention(target.model, examples, layer, query, heads, target.positions)
+    if isinstance(target, HookedTransformer | Teacher):
+        return _of_teacher(target, examples, layer, query, heads)
     assert isinstance(target, Tensor)
     return _fit_to(examples, target)
+
+
+def _until_query(
+    target: Target, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Float[Tensor, "n heads T"]:
+    """A target on sequences that end at one query, of a tensor or a teacher for whole sequences."""
+    assert examples.whole is not None
+    if isinstance(target, Tensor) and target.shape[-1] == examples.n_positions:
+        return _fit_to(examples, target)
+    weights = resolve(target, examples.whole, layer, query=query % examples.n_positions, heads=heads)
+    require_visible(weights, slice(0, examples.n_positions), "target")
+    return weights[..., : examples.n_positions]
+
+
+def _resolve_at(
+    target: Target, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Float[Tensor, "n heads T"]:
+    """A target of one of the queries of some examples; or of another position, where it does not need an answer."""
+    position = examples.position_of(query) if query == -1 else query % examples.n_positions
+    if isinstance(target, HookedTransformer | Teacher):
+        return _of_teacher(target, examples, layer, position, heads)
+    if isinstance(target, Tensor):
+        return _fit_to(examples, target)
+    seen = examples.tokens[:, : position + 1]
+    if target == "uniform":
+        weights = rearrange(uniform(torch.ones_like(seen[:1], dtype=torch.bool)), "n key -> n 1 key")
+    elif isinstance(target, str):
+        weights = _shared_row(rearrange(_NAMED[target](examples.at(position).informative), "n key -> n 1 key"))
+    else:
+        assert isinstance(target, Permuted)
+        inner = resolve(target.target, examples, layer, query=position, heads=heads)
+        weights = _permute(target, inner[..., : position + 1], len(examples))
+    return F.pad(weights, (0, examples.n_positions - weights.shape[-1]))
+
+
+def _of_teacher(
+    target: HookedTransformer | Teacher, examples: Examples, layer: int, query: int, heads: Sequence[int] | None
+) -> Float[Tensor, "n heads T"]:
+    """The attention of a teacher, where it reads some of the positions on these alone."""
+    if isinstance(target, HookedTransformer):
+        return teacher_attention(target, examples, layer, query, heads)
+    assert isinstance(target.model, HookedTransformer)
+    assert not isinstance(target.positions, AbstractTask)
+    return teacher_attention(target.model, examples, layer, query, heads, target.positions)
 
 
 _AXES = {1: "key -> 1 1 key", 2: "n key -> n 1 key", 3: "n heads key -> n heads key"}

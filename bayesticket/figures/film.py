@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_integer
+from bayesticket.figures.attention import query_in_words, shown_query
 from bayesticket.figures.page import Film, Frame, Moving, Section, write_page
 from bayesticket.figures.runs import label_of
 from bayesticket.figures.style import BLUE, GREY, INK, SHADES, TEMPLATE, TEST, TRAIN, UNSEEN
@@ -93,9 +94,10 @@ class _Moment:
 
 def _moments(run: Run, epochs: Sequence[int]) -> list[_Moment]:
     test = run.config.split().test
+    asked = test.at(shown_query(test))
     kept = {epoch: run.nearest_epoch(epoch) for epoch in epochs}
-    frequencies = _has_frequencies(run.model, test)
-    seen = {epoch: _moment(run, epoch, test, frequencies=frequencies) for epoch in dict.fromkeys(kept.values())}
+    frequencies = _has_frequencies(run.model, asked)
+    seen = {epoch: _moment(run, epoch, test, asked, frequencies=frequencies) for epoch in dict.fromkeys(kept.values())}
     return [seen[kept[epoch]] for epoch in epochs]
 
 
@@ -107,17 +109,18 @@ def _has_frequencies(model: HookedTransformer, batch: Examples) -> bool:
     return True
 
 
-def _moment(run: Run, epoch: int, test: Examples, *, frequencies: bool) -> _Moment:
+def _moment(run: Run, epoch: int, test: Examples, asked: Examples, *, frequencies: bool) -> _Moment:
     model, layers = run.at(epoch), range(run.model.cfg.n_layers)
     neurons = [mlp_post_name(layers[-1])] if frequencies else []
     names = [*map(pattern_name, layers), *neurons]
     read = activations_of(model, test, *names, intervention=run.config.intervention, epoch=epoch)
-    patterns = [reduce(read[pattern_name(layer)][:, :, -1], "n head key -> head key", "mean") for layer in layers]
+    query = shown_query(test)
+    patterns = [reduce(read[pattern_name(layer)][:, :, query], "n head key -> head key", "mean") for layer in layers]
     attention = torch.cat(patterns)
     if not frequencies:
         return _Moment(attention)
-    shares = list(measure(model, test, FrequencyShares()).values())
-    most, share = neuron_frequencies(read[neurons[0]][:, -1], test, model.cfg.d_vocab_out)
+    shares = list(measure(model, asked, FrequencyShares()).values())
+    most, share = neuron_frequencies(read[neurons[0]][:, query], asked, model.cfg.d_vocab_out)
     return _Moment(attention, shares, (most.tolist(), share.tolist()))
 
 
@@ -168,7 +171,7 @@ def _attention(run: Run, moments: Sequence[_Moment]) -> Moving:
     figure.update_xaxes(tickvals=list(range(len(labels))), ticktext=labels, showgrid=False, showline=False)
     figure.update_yaxes(autorange="reversed", showgrid=False, showline=False)
     return Moving(
-        "Attention of the last position, mean over test examples",
+        f"Attention of {query_in_words(run.config.split().test)}, mean over test examples",
         figure,
         [({"z": [each]}, {}, [0]) for each in weights],
     )

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 
 from bayesticket.errors import refuse, refuse_case, require_epochs, require_integer
-from bayesticket.figures.attention import attention_by_head, mean_attention
+from bayesticket.figures.attention import attention_by_head, mean_attention, query_in_words, shown_query
 from bayesticket.figures.curves import axis_name
 from bayesticket.figures.style import PALETTE, SHADES, TEMPLATE
 from bayesticket.measures import Column, WeightNorms, circle_of, key_frequencies
@@ -22,10 +22,13 @@ DIVERGING = ((0.0, "#B2473E"), (0.5, "#F7F7F7"), (1.0, "#00476F"))
 """The colours of matrices that have both signs, from the least to the largest, 0 in the middle."""
 
 
-def plot_pattern(run: Run, *, layer: int = 0) -> go.Figure:
-    """The attention of the last position through training, mean over test examples and heads; a column a snapshot."""
+def plot_pattern(run: Run, *, layer: int = 0, query: int | None = None) -> go.Figure:
+    """The attention of the last position through training, mean over test examples and heads; a column a snapshot.
+
+    Of a task that asks at several positions it is that of a `query`, by default the last whose answer can be known.
+    """
     epochs = _moments(run)
-    rows = [mean_attention(run, layer=layer, epoch=epoch) for epoch in epochs]
+    rows = [mean_attention(run, layer=layer, epoch=epoch, query=query) for epoch in epochs]
     labels = list(run.config.task.position_labels)
     figure = go.Figure(
         go.Heatmap(
@@ -34,24 +37,25 @@ def plot_pattern(run: Run, *, layer: int = 0) -> go.Figure:
             colorscale=SHADES, colorbar={"title": {"text": "weight"}, "thickness": 12}, hovertemplate="%{x}: %{z:.4f}",
         )
     )  # fmt: skip
-    title = f"Attention of the last position, layer {layer}, mean over test examples and heads"
+    shown = query_in_words(run.config.split().test, query)
+    title = f"Attention of {shown}, layer {layer}, mean over test examples and heads"
     figure.update_layout(template=TEMPLATE, height=150 + 34 * len(labels), margin={"t": 50}, title=title)
     figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False)
     figure.update_xaxes(title_text="epoch (snapshots, not to scale)", type="category", nticks=12, showgrid=False)
     return figure
 
 
-def plot_heads(run: Run, *, layer: int = 0) -> go.Figure:
+def plot_heads(run: Run, *, layer: int = 0, query: int | None = None) -> go.Figure:
     """Which head holds which position: the attention of each head through training, mean over test examples.
 
     A panel a head, with a column for each snapshot; its title names the position that the head attends to most at the
     end. Below them is their sum, which the distributed condition is about (App. E.2): it asks that no operand have less
-    than τ_H of it.
+    than τ_H of it. The query is that of `plot_pattern`.
     """
     epochs = _moments(run)
-    moments = [attention_by_head(run, layer=layer, epoch=epoch) for epoch in epochs]
+    moments = [attention_by_head(run, layer=layer, epoch=epoch, query=query) for epoch in epochs]
     weights = torch.stack(moments).permute(1, 2, 0).numpy()
-    labels = list(run.config.task.position_labels)
+    labels, shown = list(run.config.task.position_labels), query_in_words(run.config.split().test, query)
     most = [f"{labels[head[:, -1].argmax()]}, {head[:, -1].max():.2f}" for head in weights]
     pooled = weights.sum(0)
     largest = max(1.0, float(pooled.max()))
@@ -66,7 +70,7 @@ def plot_heads(run: Run, *, layer: int = 0) -> go.Figure:
         )  # fmt: skip
     figure.update_layout(
         template=TEMPLATE, height=130 + (40 + 24 * len(labels)) * len(titles), margin={"t": 80},
-        title=f"Attention of the last position by head, layer {layer}, mean over test examples",
+        title=f"Attention of {shown} by head, layer {layer}, mean over test examples",
     )  # fmt: skip
     figure.update_yaxes(tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False)
     figure.update_xaxes(type="category", nticks=12, showgrid=False)
@@ -94,7 +98,8 @@ def plot_circle(run: Run, frequency: int | None = None, *, epochs: Iterable[int]
     A model that uses the frequency has the numbers on a circle, each a step of `2π · frequency / p` from the next.
     """
     chosen = _chosen(run, epochs)
-    test = run.config.split().test
+    whole = run.config.split().test
+    test = whole.at(shown_query(whole))
     if frequency is None:
         if not (keys := key_frequencies(run.model, test)):
             raise refuse_case("frequency", "a run without key frequencies", "one of its frequencies, such as 1")

@@ -7,7 +7,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from bayesticket.attention import Target, as_target, require_visible
+from bayesticket.attention import AttentionSite, Target, as_target, require_visible
 from bayesticket.errors import BayesticketError, refuse, refuse_case, require_choice, require_integer
 from bayesticket.interventions.base import AttentionIntervention, Intervention, check_target
 from bayesticket.interventions.context import Context
@@ -73,9 +73,13 @@ class AttentionEdit(AttentionIntervention):
 
     @abc.abstractmethod
     def edited(
-        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+        self,
+        context: Context,
+        pattern: Float[Tensor, "n H query key"],
+        target: Float[Tensor, "n_or_1 heads key"],
+        query: int,
     ) -> Float[Tensor, "n H query key"]:
-        """The pattern, edited at this site."""
+        """The pattern, edited at a query of this site."""
 
     def edits(self, context: Context) -> list[NamedHook]:
         """One hook on the pattern of every layer."""
@@ -87,10 +91,15 @@ class AttentionEdit(AttentionIntervention):
         check_target(self, self.target, context)
 
     def _hook(self, context: Context, layer: int):
-        context.target(self.target, layer, self)  # raises where it does not fit
+        sites = self.at_queries(context.batch)
+        for site in sites:
+            context.target(self.target, layer, site)  # raises where it does not fit
 
         def edit(pattern: Tensor, hook: HookPoint) -> Tensor:
-            return self.edited(context, pattern, _fitting(self, context, layer, pattern))
+            for site in sites:
+                target = _fitting(self, context, layer, pattern, site)
+                pattern = self.edited(context, pattern, target, site.row(pattern))
+            return pattern
 
         return edit
 
@@ -115,11 +124,15 @@ class MixedAttention(AttentionEdit):
         require_strength("weight", self.weight, most=1.0)
 
     def edited(
-        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+        self,
+        context: Context,
+        pattern: Float[Tensor, "n H query key"],
+        target: Float[Tensor, "n_or_1 heads key"],
+        query: int,
     ) -> Float[Tensor, "n H query key"]:
         """The pattern, moved toward the target by the weight of the epoch."""
         weight = context.value(self.weight, "MixedAttention.weight")
-        return mix_attention(pattern, target, weight, query=self.row(pattern), heads=self.heads)
+        return mix_attention(pattern, target, weight, query=query, heads=self.heads)
 
 
 @spec
@@ -133,14 +146,19 @@ class FrozenAttention(AttentionEdit):
     replaces = "row"
 
     def edited(
-        self, context: Context, pattern: Float[Tensor, "n H query key"], target: Float[Tensor, "n_or_1 heads key"]
+        self,
+        context: Context,
+        pattern: Float[Tensor, "n H query key"],
+        target: Float[Tensor, "n_or_1 heads key"],
+        query: int,
     ) -> Float[Tensor, "n H query key"]:
         """The pattern, with the target in its place."""
-        return freeze_attention(pattern, target, query=self.row(pattern), heads=self.heads)
+        return freeze_attention(pattern, target, query=query, heads=self.heads)
 
 
-def _fitting(intervention: AttentionEdit, context: Context, layer: int, pattern: Tensor) -> Tensor:
-    target = context.target(intervention.target, layer, intervention)
+def _fitting(intervention: AttentionEdit, context: Context, layer: int, pattern: Tensor, site: AttentionSite) -> Tensor:
+    """The target at one query; raises unless it fits what the model has run on."""
+    target = context.target(intervention.target, layer, site)
     if pattern.shape[-1] != target.shape[-1] or len(target) not in (1, len(pattern)):
         raise BayesticketError(
             f"{type(intervention).__name__}: got a run on {len(pattern)} sequences of {pattern.shape[-1]} positions; "
@@ -151,7 +169,7 @@ def _fitting(intervention: AttentionEdit, context: Context, layer: int, pattern:
         raise refuse(
             f"{type(intervention).__name__}.head", intervention.head, f"a head of the model, 0 to {n_heads - 1}"
         )
-    query = intervention.row(pattern)
+    query = site.row(pattern)
     if not -n_queries <= query < n_queries:
         raise refuse(f"{type(intervention).__name__}.query", query, f"a position, 0 to {n_queries - 1}")
     if target.shape[1] not in (1, n_heads if intervention.heads is None else len(intervention.heads)):

@@ -14,6 +14,7 @@ a class from `Intervention`, put `@spec` above it, and fill the ports it needs; 
 """
 
 import abc
+import itertools
 from collections.abc import Mapping
 from typing import Literal
 
@@ -90,7 +91,7 @@ class Intervention(Spec, abc.ABC):
         `batch` is the half of a split that the model will run on; a task will do where its positions are fixed.
         """
         context = Context(as_examples(batch))
-        require_one_replacement(self.parts, context.batch.n_positions)
+        require_one_replacement(self.parts, context.batch)
         hooks = []
         for part in self.parts:
             own = context.with_own_state()
@@ -168,10 +169,14 @@ class AttentionIntervention(AttentionSite, Intervention):
     """Layer or layers: by default the first alone, also in a deeper model, where a notice says so."""
     head: int | tuple[int, ...] | None = None
     """Head or heads; None for all."""
+    query: int = -1
+    """Position of the query: by default the last, where the tasks read the answer; of a task that asks at several
+    positions, by default all of those whose answers can be known."""
 
     def __post_init__(self):
         super().__post_init__()
-        for name, accepted in (("layer", "one or several layers, such as (0, 1)"), ("head", "heads, or None for all")):
+        several = (("layer", "one or several layers, such as (0, 1)"), ("head", "heads, or None for all"))
+        for name, accepted in (*several, ("query", "a position, or -1 for where answers are read")):
             if getattr(self, name) == "each":
                 raise refuse(f"{type(self).__name__}.{name}", "each", f"{accepted}; only measures have 'each'")
 
@@ -194,10 +199,8 @@ def check_target(intervention: AttentionIntervention, target: Target, context: C
     assert context.model is not None
     field = f"{type(intervention).__name__}.target"
     n_heads = context.model.cfg.n_heads if intervention.heads is None else len(intervention.heads)
-    for layer in intervention.layers:
-        weights = context.target(target, layer, intervention)
+    for layer, site in itertools.product(intervention.layers, intervention.at_queries(context.batch)):
+        weights = context.target(target, layer, site)
         if weights.shape[1] not in (1, n_heads):
             raise refuse_case(field, f"{weights.shape[1]} heads", f"1 or {n_heads} heads")
-        require_visible(
-            weights, visible_from(context.model, layer, context.batch.n_positions, intervention.query), field
-        )
+        require_visible(weights, visible_from(context.model, layer, context.batch.n_positions, site.position), field)

@@ -97,9 +97,9 @@ class Context:
 
     def target(self, target: Target, layer: int, site: AttentionSite) -> Float[Tensor, "n heads T"]:
         """A target's attention weights on the selected examples, for one layer of a site."""
-        key = (id(target), layer, site.query, site.head)
+        key = (id(target), layer, site.position, site.head)
         if key not in self._targets:
-            found = resolve(self._apart(target), self.batch, layer, query=site.query, heads=site.heads)
+            found = resolve(self._apart(target), self.batch, layer, query=site.position, heads=site.heads)
             self._targets[key] = (target, found)  # the target beside its weights, so that its id stays its own
         weights, index = self._targets[key][1], self._now.index
         return weights if index is None or len(weights) == 1 else weights[index]

@@ -1,17 +1,20 @@
 """Self-distillation: attention is drawn to what it was on average."""
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from bayesticket.attention import AttentionSite
 from bayesticket.errors import require_number
 from bayesticket.interventions.base import AttentionIntervention
 from bayesticket.interventions.context import Context
 from bayesticket.model import pattern_name, scores_name
 from bayesticket.schedules import Strength, require_strength
 from bayesticket.specs import spec
+from bayesticket.tasks import Examples
 from bayesticket.theory import kl_divergence
 
 
@@ -50,14 +53,18 @@ class SelfDistillation(AttentionIntervention):
         batch, cfg = context.batch, context.model.cfg
         n_heads = cfg.n_heads if self.heads is None else len(self.heads)
         nothing = torch.zeros(batch.n, n_heads, batch.n_positions, dtype=cfg.dtype, device=batch.tokens.device)
-        return {_average(layer): nothing.clone() for layer in self.layers}
+        return {_average(*place): nothing.clone() for place in self._places(batch)}
+
+    def _places(self, batch: Examples) -> Iterator[tuple[int, AttentionSite]]:
+        """Each layer at each query."""
+        return itertools.product(self.layers, self.at_queries(batch))
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The divergence from the average so far, times the strength; then the average takes the attention in."""
         terms = []
-        for layer in self.layers:
-            scores, pattern = (self.rows(activations[name(layer)]) for name in (scores_name, pattern_name))
-            average, chosen = context.state[_average(layer)], context.selected
+        for layer, site in self._places(context.batch):
+            scores, pattern = (site.rows(activations[name(layer)]) for name in (scores_name, pattern_name))
+            average, chosen = context.state[_average(layer, site)], context.selected
             now = pattern.detach()
             target = self._target(average[chosen], now)
             terms.append(kl_divergence(target, pattern, scores).mean())
@@ -75,5 +82,5 @@ class SelfDistillation(AttentionIntervention):
         return sharp / sharp.sum(-1, keepdim=True)
 
 
-def _average(layer: int) -> str:
-    return f"average attention, layer {layer}"
+def _average(layer: int, site: AttentionSite) -> str:
+    return f"average attention, layer {layer}, query {site.position}"

@@ -24,7 +24,15 @@ from bayesticket.interventions.ports import (
 )
 from bayesticket.interventions.replacement import require_one_replacement
 from bayesticket.interventions.watch import Watch
-from bayesticket.model import HookedTransformer, HookPoint, NamedHook, attached, require_firing, require_places
+from bayesticket.model import (
+    HookedTransformer,
+    HookPoint,
+    NamedHook,
+    attached,
+    draws_positions,
+    require_firing,
+    require_places,
+)
 from bayesticket.specs import snake_case
 from bayesticket.tasks import Examples
 
@@ -89,7 +97,7 @@ class Live:
             require_integer("seed", seed, least=0)
         self.parts = recipe.parts
         require_ports(self.parts)
-        require_one_replacement(self.parts, batch.n_positions)
+        require_one_replacement(self.parts, batch)
         self.model = model
         self.context = Context(batch, model, seed=seed)
         self.changes_gradients = any(part.fills("gradients") for part in self.parts)
@@ -273,6 +281,19 @@ def require_readable(model: object, batch: object) -> None:
     if (largest := int(batch.tokens.max())) >= model.cfg.d_vocab:
         raise refuse_case("batch", f"token {largest}", f"tokens of the model, 0 to {model.cfg.d_vocab - 1}")
     require_places(model, batch.position_ids)
+    if not batch.asks_last_alone:
+        _require_causal(model, batch)
+
+
+def _require_causal(model: HookedTransformer, batch: Examples) -> None:
+    """Raises unless a query sees what it would see at the end of a shorter sequence."""
+    reason = f"as the task asks at the positions {batch.queries}"
+    if model.cfg.attention_dir != "causal":
+        raise refuse_case("model", f"attention_dir={model.cfg.attention_dir!r}", f"'causal', {reason}")
+    if draws_positions(model):
+        raise refuse_case(
+            "model", "positions='drawn'", f"'learned', 'none' or 'rotary', {reason}, and draws end at one"
+        )
 
 
 def term_names(parts: Iterable["Intervention"]) -> list[str]:

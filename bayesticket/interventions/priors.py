@@ -1,5 +1,6 @@
 """Priors: interventions that add a term to the loss, and the controls that go with them."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -26,6 +27,7 @@ from bayesticket.theory import attention_entropy, kl_divergence
 class KLPrior(AttentionIntervention):
     """Pulls attention toward a target, `strength · E[D_KL(α*‖α)]` (Eq. 6), averaged over layers, heads and examples.
 
+    Of a task that asks at several positions the mean is also over the queries whose answers can be known.
     `KLPrior(teacher)` with a HookedTransformer or a Run for target distils that teacher's attention;
     `KLPrior("adversarial")` is the adversarial prior. Its controls: `"shifted"`, `Permuted("oracle")`,
     `GradientNoise`.
@@ -49,9 +51,9 @@ class KLPrior(AttentionIntervention):
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The divergence, times the strength."""
         terms = []
-        for layer in self.layers:
-            scores, pattern = (self.rows(activations[name(layer)]) for name in (scores_name, pattern_name))
-            target = context.target(self.target, layer, self).to(pattern)
+        for layer, site in itertools.product(self.layers, self.at_queries(context.batch)):
+            scores, pattern = (site.rows(activations[name(layer)]) for name in (scores_name, pattern_name))
+            target = context.target(self.target, layer, site).to(pattern)
             terms.append(kl_divergence(target, pattern, scores).mean())
         return context.value(self.strength, "KLPrior.strength") * torch.stack(terms).mean()
 
@@ -77,7 +79,8 @@ class EntropyPrior(AttentionIntervention):
 
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The entropy, times the strength."""
-        terms = [attention_entropy(self.rows(pattern)).mean() for pattern in activations.values()]
+        sites = self.at_queries(context.batch)
+        terms = [attention_entropy(site.rows(each)).mean() for each in activations.values() for site in sites]
         return context.value(self.strength, "EntropyPrior.strength") * torch.stack(terms).mean()
 
 
@@ -123,11 +126,12 @@ class SparsityPrior(AttentionIntervention):
     def penalty(self, context: Context, activations: Mapping[str, Tensor]) -> Float[Tensor, ""]:
         """The sparsity measure, times the strength."""
         terms = []
-        for layer, activation in zip(self.layers, activations.values(), strict=True):
-            rows = self.rows(activation)
+        measured = zip(self.layers, activations.values(), strict=True)
+        for (layer, activation), site in itertools.product(measured, self.at_queries(context.batch)):
+            rows = site.rows(activation)
             if self.on == "scores":  # those of keys the query cannot see are −∞
                 assert context.model is not None
-                rows = rows[..., visible_from(context.model, layer, context.batch.n_positions, self.query)]
+                rows = rows[..., visible_from(context.model, layer, context.batch.n_positions, site.position)]
             terms.append((root_sum if self.on == "pattern" else score_sum)(rows).mean())
         return context.value(self.strength, "SparsityPrior.strength") * torch.stack(terms).mean()
 

@@ -1,11 +1,12 @@
 """Which parts of a recipe replace the same attention pattern."""
 
+import itertools
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bayesticket.attention import AttentionSite
 from bayesticket.errors import BayesticketError
+from bayesticket.tasks import Examples
 
 if TYPE_CHECKING:
     from bayesticket.interventions.base import Intervention
@@ -21,13 +22,13 @@ class Replaced(NamedTuple):
     head: int | None
 
 
-def require_one_replacement(parts: Sequence["Intervention"], n_positions: int | None = None) -> None:
+def require_one_replacement(parts: Sequence["Intervention"], batch: Examples | None = None) -> None:
     """Raises where two parts replace the same attention.
 
-    Query −1 and query 4 are the same in sequences of five positions; this is only known where `n_positions` is given.
+    Query −1 and query 4 are the same in sequences of five positions; this is only known where a batch is given.
     """
-    found = [replaced for number, part in enumerate(parts) for replaced in _replaced_by(number, part, n_positions)]
-    for one, other in combinations(found, 2):
+    found = [replaced for number, part in enumerate(parts) for replaced in _replaced_by(number, part, batch)]
+    for one, other in itertools.combinations(found, 2):
         if one.part != other.part and _overlap(one, other):
             raise BayesticketError(
                 f"intervention: got {one.name} and {other.name}, which both replace the pattern of layer {one.layer}; "
@@ -35,13 +36,17 @@ def require_one_replacement(parts: Sequence["Intervention"], n_positions: int | 
             )
 
 
-def _replaced_by(number: int, part: "Intervention", n_positions: int | None) -> Iterator[Replaced]:
+def _replaced_by(number: int, part: "Intervention", batch: Examples | None) -> Iterator[Replaced]:
     if part.replaces == "nothing" or not isinstance(part, AttentionSite):
         return
-    query = part.query if n_positions is None else part.query % n_positions
-    for layer in part.layers:
+    queries: list[int | None] = [part.position]
+    if part.replaces == "pattern":
+        queries = [None]
+    elif batch is not None:
+        queries = [site.position % batch.n_positions for site in part.at_queries(batch)]
+    for layer, query in itertools.product(part.layers, queries):
         for head in [None] if part.heads is None else part.heads:
-            yield Replaced(number, type(part).__name__, layer, None if part.replaces == "pattern" else query, head)
+            yield Replaced(number, type(part).__name__, layer, query, head)
 
 
 def _overlap(one: Replaced, other: Replaced) -> bool:

@@ -1,6 +1,7 @@
 """Where attention is: how far from a target, and how spread out."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -23,6 +24,10 @@ class KLToOracle(AttentionMeasure):
     refused: the divergence is infinite there. Exact at any distance between the scores, since `log α` is taken from
     them where the pattern is their softmax. Costs a pass over scores and pattern.
     """
+
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The scores and the pattern of every layer."""
@@ -58,6 +63,10 @@ class KLToTarget(AttentionMeasure):
         super().__post_init__()
         object.__setattr__(self, "target", as_target("target", self.target))
 
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
+
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The scores and the pattern of every layer."""
         return (*self.scores_names(), *self.pattern_names())
@@ -71,7 +80,7 @@ class KLToTarget(AttentionMeasure):
         """The mean divergence."""
         terms = []
         for layer, (scores, pattern) in zip(self.layers, _scores_and_patterns(self, seen), strict=True):
-            target = resolve(self.target, seen.batch, layer, query=self.query, heads=self.heads)
+            target = resolve(self.target, seen.batch, layer, query=self.position, heads=self.heads)
             terms.append(theory.kl_divergence(target.to(pattern), pattern, scores).mean())
         return torch.stack(terms).mean()
 
@@ -88,9 +97,9 @@ def _scores_and_patterns(
 def _require_finite(measure: AttentionMeasure, target: Target, model: HookedTransformer, batch: Examples) -> None:
     """Raises where a target has weight on keys that the query cannot see, so that the divergence is infinite."""
     for layer in measure.layers:
-        visible = visible_from(model, layer, batch.n_positions, measure.query)
+        visible = visible_from(model, layer, batch.n_positions, measure.position)
         if visible != slice(0, batch.n_positions):
-            weights = resolve(target, batch, layer, query=measure.query, heads=measure.heads)
+            weights = resolve(target, batch, layer, query=measure.position, heads=measure.heads)
             require_visible(weights, visible, f"{type(measure).__name__}.query")
 
 
@@ -101,6 +110,10 @@ class AttentionEntropy(AttentionMeasure):
     log T when attention is uniform, log k at the oracle; small when attention is on few keys, whether these are
     informative or not. Costs a pass over the pattern.
     """
+
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean entropy."""
@@ -116,6 +129,10 @@ class ScoreVariance(AttentionMeasure):
     Costs a small part of a millisecond.
     """
 
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
+
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The scores of every layer."""
         return self.scores_names()
@@ -124,6 +141,6 @@ class ScoreVariance(AttentionMeasure):
         """The mean variance."""
         variances = []
         for layer in self.layers:  # the scores of keys that the query cannot see are −∞
-            visible = visible_from(seen.model, layer, seen.batch.n_positions, self.query)
+            visible = visible_from(seen.model, layer, seen.batch.n_positions, self.position)
             variances.append(theory.score_variance(self.rows(seen.activations[scores_name(layer)])[..., visible]))
         return torch.cat(variances, 1).mean()

@@ -6,18 +6,18 @@ from `Measure` under `@spec` and write `value`; nothing is registered by hand.
 
 import abc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, get_args
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bayesticket.attention import AttentionSite
+from bayesticket.attention import AttentionSite, require_query
 from bayesticket.errors import refuse, refuse_case
 from bayesticket.measures.columns import Column, Half, changed_fields
-from bayesticket.model import HookedTransformer
-from bayesticket.optim import Optimizer
+from bayesticket.model import HookedTransformer, is_between_positions
+from bayesticket.optim import Optimizer, mean_loss
 from bayesticket.specs import Spec, snake_case, spec
 from bayesticket.tasks import Examples
 
@@ -43,7 +43,7 @@ class Observation:
 
     model: HookedTransformer
     batch: Examples
-    logits: Float[Tensor, "n d_vocab_out"]
+    logits: Float[Tensor, "n *q d_vocab_out"]
     loss: Float[Tensor, ""]
     """The task loss alone, without penalties."""
     activations: Mapping[str, Tensor]
@@ -56,6 +56,8 @@ class Observation:
     """The hook points that an intervention edits."""
     step: OptimizerStep | None = None
     """The optimiser step before, for measures that follow steps; None at the start, and outside training."""
+    gradients_at: Mapping[int, Mapping[str, Tensor]] = field(default_factory=dict)
+    """The same gradients as `gradients`, of the loss at one query alone, where measures of single queries need them."""
 
     def select(self, index: Bool[Tensor, "n"]) -> "Observation":
         """The same for some of the examples: what the forward pass would have shown on these alone.
@@ -65,9 +67,42 @@ class Observation:
         n, m = len(self.batch), int(index.sum())
         batch, logits = self.batch.select(index), self.logits[index]
         activations = {name: tensor[index] for name, tensor in self.activations.items()}
-        gradients = {name: tensor[index] * (n / m) for name, tensor in self.gradients.items()}
-        loss = self.loss_of(logits, batch.targets)
-        return replace(self, batch=batch, logits=logits, loss=loss, activations=activations, gradients=gradients)
+
+        def of_part(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: tensor[index] * (n / m) for name, tensor in gradients.items()}
+
+        return replace(
+            self,
+            batch=batch,
+            logits=logits,
+            loss=mean_loss(self.loss_of, logits, batch.targets),
+            activations=activations,
+            gradients=of_part(self.gradients),
+            gradients_at={query: of_part(gradients) for query, gradients in self.gradients_at.items()},
+        )
+
+    def at(self, query: int) -> "Observation":
+        """The same as one answerable query sees it: what the forward pass would show on sequences that end there."""
+        if self.batch.queries is None:
+            return self
+        position = self.batch.position_of(query)
+        batch, logits = self.batch.at(position), self.logits[:, self.batch.queries.index(position)]
+        gradients = self.gradients_at.get(position, {})
+        return replace(
+            self,
+            batch=batch,
+            logits=logits,
+            loss=self.loss_of(logits, batch.targets),
+            activations={name: _until(position, name, tensor) for name, tensor in self.activations.items()},
+            gradients={name: _until(position, name, tensor) for name, tensor in gradients.items()},
+            gradients_at={},
+        )
+
+
+def _until(query: int, name: str, activation: Tensor) -> Tensor:
+    """An activation up to a query; where the query-only forward has computed it, the query is all that there is."""
+    until = slice(query + 1)
+    return activation[:, :, until, until] if is_between_positions(name) else activation[:, until]
 
 
 @spec(kw_only=True)
@@ -81,6 +116,9 @@ class Measure(Spec, abc.ABC):
     """The parts of the split on which training records this kind unless told otherwise."""
     follows_steps: ClassVar[bool] = False
     """Whether it needs the optimiser step that led to what it measures."""
+    takes_all_queries: ClassVar[bool] = False
+    """Whether `value` is given all queries of a task that asks at several positions. By default it is given one at a
+    time, as `Observation.at` shows it: then `seen` looks as if the sequence ended there."""
 
     @abc.abstractmethod
     def value(self, seen: Observation) -> Float[Tensor, "*entries"]:
@@ -96,6 +134,10 @@ class Measure(Spec, abc.ABC):
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises where the model or the batch cannot be measured; called before anything is computed."""
+
+    def pooling(self) -> Literal["mean", "least"] | None:
+        """How the values at several queries make one; None where they make none, and a query has to be chosen."""
+        return None
 
     def why_full(self, n_positions: int) -> str | None:
         """Why the query-only forward does not show what is measured, apart from the hook points read; or None."""
@@ -136,7 +178,8 @@ class Measure(Spec, abc.ABC):
 class AttentionMeasure(AttentionSite, Measure):
     """Base of the measures that look at attention patterns.
 
-    `layer="each"` and `head="each"` give a curve of each layer and each head, with entries `L1`, `H0`, `L1H0`.
+    `layer="each"` and `head="each"` give a curve of each layer and each head, with entries `L1`, `H0`, `L1H0`; and
+    `query="each"` one of each query of a task that asks at several positions, with entries such as `Q12`.
     """
 
     def places(self, model: HookedTransformer) -> Mapping[str, Measure]:
@@ -154,6 +197,19 @@ class AttentionMeasure(AttentionSite, Measure):
     def patterns(self, seen: Observation) -> Float[Tensor, "n places key"]:
         """The attention at the site, layers and heads on one axis."""
         return torch.cat([self.rows(seen.activations[name]) for name in self.pattern_names()], 1)
+
+
+@spec(kw_only=True)
+class AnswerMeasure(Measure):
+    """Base of the measures of all answers, or of those at one query."""
+
+    query: int | Literal["each"] = -1
+    """The query whose answers are measured: -1 for all queries, "each" for a curve of each that can be answered."""
+
+    takes_all_queries = True
+
+    def __post_init__(self):
+        require_query("query", self.query)
 
 
 def require_unedited(seen: Observation, field: str) -> None:

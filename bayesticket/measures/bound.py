@@ -7,8 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from bayesticket.errors import refuse, refuse_case
-from bayesticket.measures.base import Measure, Observation
+from bayesticket.attention import place_label
+from bayesticket.errors import BayesticketError, refuse, refuse_case
+from bayesticket.measures.base import AnswerMeasure, AttentionMeasure, Measure, Observation
 from bayesticket.measures.columns import Column, Half
 from bayesticket.model import HookedTransformer, pattern_name
 from bayesticket.tasks import Examples
@@ -26,6 +27,8 @@ class BoundMeasure:
     """The measure at each place, by the place's label."""
     labels: Mapping[str, tuple[str, ...]]
     """What the entries of a vector are called, by the place's label."""
+    queries: Mapping[str, tuple[int, ...] | None]
+    """The queries that it is taken at, one at a time, by the place's label; None for all that a batch has at once."""
     reads: Mapping[str, tuple[str, ...]]
     """The hook points whose activations it gets, by the place's label."""
     differentiates: Mapping[str, tuple[str, ...]]
@@ -35,15 +38,17 @@ class BoundMeasure:
     def bind(cls, measure: Measure, part: Half | None, model: HookedTransformer, batch: Examples) -> "BoundMeasure":
         """Binds a measure to a model and a part of the split; raises where model or batch cannot be measured."""
         # The name of a measure with a model for target changes with the hooks on it, and is asked for once.
-        name, places = measure.named(part), measure.places(model)
-        for each in places.values():
-            each.check(model, batch)
+        name = measure.named(part)
+        places, queries = _at_queries(measure.places(model), batch)
+        for place, each in places.items():
+            for seen in _batches(batch, queries[place]):
+                each.check(model, seen)
         gradients = {place: _names(each, "differentiates", model) for place, each in places.items()}
         reads = {place: (*_names(each, "reads", model), *gradients[place]) for place, each in places.items()}
         labels = {place: _labels(each, model) for place, each in places.items()}
         for place, own in labels.items():
             _columns(name, _entries(place, own))  # raises for labels that no column can have
-        return cls(name, part, places, labels, reads, gradients)
+        return cls(name, part, places, labels, queries, reads, gradients)
 
     @property
     def columns(self) -> list[str]:
@@ -55,6 +60,15 @@ class BoundMeasure:
         """The hook points that it reads, at all places."""
         return [name for names in self.reads.values() for name in names]
 
+    def gradients_wanted(self) -> list[tuple[int | None, str]]:
+        """The hook points whose gradients it gets, each with the query whose loss is meant, or None for all."""
+        return [
+            (query, name)
+            for place, names in self.differentiates.items()
+            for query in self.queries[place] or (None,)
+            for name in names
+        ]
+
     def value(self, seen: Observation | None, whole: Observation) -> Tensor:
         """The value on a part of the batch, a row for each place where there are several.
 
@@ -65,6 +79,17 @@ class BoundMeasure:
         return value if seen is not None else torch.full_like(value, torch.nan)
 
     def _value_at(self, place: str, seen: Observation) -> Tensor:
+        measure, queries = self.places[place], self.queries[place]
+        if queries is None:
+            return self._value_of(place, seen)
+        values = [self._value_of(place, seen.at(query)) for query in queries]
+        if len(values) == 1:
+            return values[0]
+        if len({value.shape for value in values}) > 1:
+            raise _no_query(measure, queries, "values of different lengths")
+        return torch.stack(values).mean(0) if measure.pooling() == "mean" else torch.stack(values).amin(0)
+
+    def _value_of(self, place: str, seen: Observation) -> Tensor:
         measure, reads, gradients = self.places[place], self.reads[place], self.differentiates[place]
         own = replace(
             seen,
@@ -84,6 +109,58 @@ class BoundMeasure:
             labels = (self.labels[place] or tuple(map(str, range(len(row))))) if row.ndim else ()
             numbers |= dict(zip(_columns(self.name, _entries(place, labels)), row.flatten().tolist(), strict=True))
         return numbers
+
+
+def _at_queries(
+    places: Mapping[str, Measure], batch: Examples
+) -> tuple[dict[str, Measure], dict[str, tuple[int, ...] | None]]:
+    """The measures at the places and queries that are asked for by name, and the queries that each is taken at."""
+    found: dict[str, Measure] = {}
+    queries: dict[str, tuple[int, ...] | None] = {}
+    for place, measure in places.items():
+        asked = measure.query if isinstance(measure, AttentionMeasure | AnswerMeasure) else -1
+        if asked == "each":
+            for query in batch.answerable:
+                label = place + place_label(None, None, query)
+                found[label], queries[label] = _at_end(measure), None if batch.queries is None else (query,)
+            continue
+        found[place] = measure
+        queries[place] = None if measure.takes_all_queries and asked == -1 else _asked(measure, asked, batch)
+        if queries[place] is not None:
+            found[place] = _at_end(measure) if asked != -1 else measure
+    return found, queries
+
+
+def _asked(measure: Measure, query: int, batch: Examples) -> tuple[int, ...] | None:
+    """The queries of a batch that a measure is taken at, one at a time; None where the batch has none of its own."""
+    if batch.queries is None:
+        if isinstance(measure, AnswerMeasure):
+            batch.position_of(query)  # raises where no answer is read
+        return None
+    queries = batch.answerable if query == -1 else (batch.position_of(query),)
+    if len(queries) > 1 and measure.pooling() is None:
+        raise _no_query(measure, queries, "values that make no mean")
+    return queries
+
+
+def _batches(batch: Examples, queries: tuple[int, ...] | None) -> list[Examples]:
+    return [batch] if queries is None else [batch.at(query) for query in queries]
+
+
+def _at_end(measure: Measure) -> Measure:
+    """A measure of one query, of what ends there."""
+    assert isinstance(measure, AttentionMeasure | AnswerMeasure)
+    return replace(measure, query=-1)
+
+
+def _no_query(measure: Measure, queries: tuple[int, ...], what: str) -> BayesticketError:
+    """The error for a measure that has to be told at which of several queries to be taken."""
+    kind, one = type(measure).__name__, queries[-1]
+    if isinstance(measure, AttentionMeasure | AnswerMeasure):
+        accepted = f"query={one}, or query='each'"
+    else:
+        accepted = f"bt.measure(model, batch.at({one}), …), or `def pooling(self): return 'mean'` in the class"
+    return refuse_case(kind, f"the queries {queries}, at which it has {what}", accepted)
 
 
 @final

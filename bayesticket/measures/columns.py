@@ -69,12 +69,12 @@ class Column:
 
     @property
     def quantity(self) -> str:
-        """The entry without the layer and head that it names, as `measured` of `L1.measured`; empty for `L1H0`."""
+        """The entry without layer, head and query that it names, as `measured` of `L1.measured`; empty for `L1H0`."""
         return _PLACE.sub("", self.entry)
 
     @property
     def place(self) -> dict[str, int]:
-        """The layer and the head that the entry names.
+        """The layer, the head and the query that the entry names.
 
         >>> Column.parse("attention_entropy[layer=each,head=each][L1H0]").place, Column.parse("mlp_norm").place
         ({'layer': 1, 'head': 0}, {})
@@ -84,12 +84,12 @@ class Column:
 
     @property
     def setting(self) -> str:
-        """The fields, with the layer and head that the entry names in place of "each".
+        """The fields, with the layer, head and query that the entry names in place of "each".
 
         >>> Column.parse("explaining_away[examples=None,head=each][H1.measured]").setting
         'examples=None,head=1'
         """
-        kept = re.sub(r"(^|,)(layer|head)=each(?=,|$)", "", self.fields).removeprefix(",")
+        kept = re.sub(r"(^|,)(layer|head|query)=each(?=,|$)", "", self.fields).removeprefix(",")
         return ",".join([*([kept] if kept else []), *(f"{name}={at}" for name, at in self.place.items())])
 
     @property
@@ -104,8 +104,8 @@ class Column:
         return tuple(_natural(part) for part in parts)
 
 
-_PLACE = re.compile(r"^(?=[LH])(?:L(?P<layer>\d+))?(?:H(?P<head>\d+))?(?:\.|$)")
-"""The layer and head at the beginning of an entry, as `attention.place_label` writes them."""
+_PLACE = re.compile(r"^(?=[LHQ])(?:L(?P<layer>\d+))?(?:H(?P<head>\d+))?(?:Q(?P<query>\d+))?(?:\.|$)")
+"""The layer, head and query at the beginning of an entry, as `attention.place_label` writes them."""
 
 
 def _parts(name: str) -> tuple[str, str, str, Half | None, str]:

@@ -59,8 +59,12 @@ class StructuralCondition(AttentionMeasure):
         if self.tau != "derived":
             return
         require_pairwise(model, batch, _DERIVED)
-        if self.query % batch.n_positions != batch.n_positions - 1:
-            raise refuse_case(_DERIVED, f"query={self.query}", "the last position, whose z the answer is made from")
+        if self.position % batch.n_positions != batch.n_positions - 1:
+            raise refuse_case(_DERIVED, f"query={self.position}", "the last position, whose z the answer is made from")
+
+    def pooling(self) -> Literal["mean"] | None:
+        """The share of all inputs at all queries; a threshold that is derived is one of each query."""
+        return None if self.tau == "derived" else "mean"
 
     def labels(self, model: HookedTransformer) -> tuple[str, ...]:
         """What the entries are, where τ is derived."""

@@ -34,6 +34,7 @@ class Contraction(Measure):
 
     scope: Literal["mlp", "all"] = "mlp"
     follows_steps = True
+    takes_all_queries = True
 
     def __post_init__(self):
         require_choice("scope", self.scope, ("mlp", "all"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from bayesticket.errors import BayesticketError, refuse
 from bayesticket.measures.attention import KLToOracle
 from bayesticket.measures.base import AttentionMeasure, Measure
+from bayesticket.measures.bound import BoundMeasure
 from bayesticket.measures.gradients import AttentionGradient
 from bayesticket.measures.masses import InformativeMass
 from bayesticket.measures.norms import MLPNorm
@@ -40,8 +41,7 @@ def suited_to(model: HookedTransformer, batch: Examples, measures: Iterable[Meas
         if isinstance(measure, AttentionMeasure) and model.cfg.n_layers > 1:
             measure = replace(measure, layer="each")
         try:
-            for each in measure.places(model).values():
-                each.check(model, batch)
+            BoundMeasure.bind(measure, None, model, batch)
         except BayesticketError as error:
             notice(f"{type(measure).__name__} is not recorded. {error}")
         else:

@@ -35,18 +35,22 @@ class AttentionGradient(AttentionMeasure):
     """Gradient of the task loss in the interaction matrix, `‖∂L_CE/∂M‖_F` with `M = W_Q W_Kᵀ` (Fig. 1, right).
 
     `∂L/∂M = Σ_{n,q,i} (∂L/∂s_{n,q,i}) x_{n,q} x_{n,i}ᵀ / √d_head`, with x augmented by 1 for the biases, over all heads
-    together: a number. In the last layer only the last query has a gradient, since the answer is read there; in earlier
-    layers every query counts. Large while the task teaches attention; near zero on the explaining-away plateau. Of the
-    task alone, without priors. NaN where an intervention edits what the scores are computed from. Costs half a backward
-    pass.
+    together: a number. In the last layer only queries at which answers are read have a gradient, the last position
+    unless the task asks at several; in earlier layers every query counts. Large while the task teaches attention; near
+    zero on the explaining-away plateau. Of the task alone, without priors. NaN where an intervention edits what the
+    scores are computed from. Costs half a backward pass.
 
     For scores `[x_q, 1]ᵀ M [x_i, 1] / √d_head` of one layer: a model in which a score depends on positions in another
     way, as with rotary embeddings, has no such M, and is refused.
     """
 
+    takes_all_queries = True
+
     def __post_init__(self):
         super().__post_init__()
-        _require_one_matrix(self, "the gradient in M is over all queries")
+        _require_one_matrix(self)
+        if self.query != -1:
+            raise refuse("AttentionGradient.query", self.query, "-1; the gradient in M is over all queries")
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for a layer or a head that the model lacks, and for scores that are not made by one matrix M."""
@@ -66,7 +70,7 @@ class AttentionGradient(AttentionMeasure):
         layer = self.layers[0]
         # Scores of keys that a query cannot see are −∞, and get no gradient.
         d_scores = seen.gradients[scores_name(layer)]
-        if layer == seen.model.cfg.n_layers - 1:
+        if layer == seen.model.cfg.n_layers - 1 and seen.batch.asks_last_alone:
             d_scores = d_scores[:, :, -1:]
         if self.heads is not None:
             d_scores = d_scores[:, self.heads]
@@ -77,7 +81,7 @@ class AttentionGradient(AttentionMeasure):
 class PriorGradient(AttentionMeasure):
     """Gradient of the divergence from a target in the interaction matrix, `‖∂D_KL/∂M‖_F` (Eq. 45): a number.
 
-    `∂D_KL/∂M = Σ_{n,i} (α_{n,i} − α*_{n,i}) x_{n,q} x_{n,i}ᵀ / √d_head`, averaged over examples and heads
+    `∂D_KL/∂M = Σ_{n,i} (α_{n,i} − α*_{n,i}) x_{n,q} x_{n,i}ᵀ / √d_head`, averaged over examples, heads and queries
     as in `KLPrior`, with x augmented by 1 for the biases. It is what `KLPrior(target, strength=1.0)` pulls M with,
     whether training has such a prior or not, beside `AttentionGradient`, what the task pulls it with. Large while
     attention is far from the target, and 0 at the target, whatever the task's loss. NaN where an intervention edits the
@@ -89,10 +93,14 @@ class PriorGradient(AttentionMeasure):
 
     target: Target = "oracle"
 
+    takes_all_queries = True
+
     def __post_init__(self):
         super().__post_init__()
         object.__setattr__(self, "target", as_target("target", self.target))
-        _require_one_matrix(self, "the prior pulls at the last query")
+        _require_one_matrix(self)
+        if self.query not in (-1, "each"):
+            raise refuse("PriorGradient.query", self.query, "-1, where answers are read, or 'each'")
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises for scores that are not made by one matrix M, for another pattern than their softmax, and a target
@@ -104,8 +112,9 @@ class PriorGradient(AttentionMeasure):
             raise refuse_case(
                 "PriorGradient", f"a model with hooks of its own on {pattern_name(layer)}", "softmax attention"
             )
-        visible = visible_from(model, layer, batch.n_positions, -1)
-        require_visible(self._target(batch, layer), visible, "PriorGradient.target")
+        for query in batch.answerable:
+            visible = visible_from(model, layer, batch.n_positions, query)
+            require_visible(self._target(batch, layer, query), visible, "PriorGradient.target")
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The pattern, and the stream into attention unless that is the embedding."""
@@ -113,22 +122,32 @@ class PriorGradient(AttentionMeasure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The norm."""
-        layer, patterns = self.layers[0], self.patterns(seen)
-        if pattern_name(layer) in seen.edited:
+        if pattern_name(layer := self.layers[0]) in seen.edited:
             return torch.tensor(torch.nan)
-        d_scores = theory.kl_logit_gradient(self._target(seen.batch, layer).to(patterns), patterns)
-        return _norm_in_interaction(seen, layer, d_scores[:, :, None] / patterns[..., 0].numel())
+        patterns = seen.activations[pattern_name(layer)]
+        patterns = patterns if self.heads is None else patterns[:, self.heads]
+        if seen.batch.asks_last_alone:
+            return _norm_in_interaction(seen, layer, self._in_scores(seen.batch, layer, -1, patterns)[:, :, None])
+        d_scores, queries = torch.zeros_like(patterns), seen.batch.answerable
+        for query in queries:
+            d_scores[:, :, query] = self._in_scores(seen.batch, layer, query, patterns) / len(queries)
+        return _norm_in_interaction(seen, layer, d_scores)
 
-    def _target(self, batch: Examples, layer: int) -> Float[Tensor, "n_or_1 heads key"]:
-        return resolve(self.target, batch, layer, query=-1, heads=self.heads)
+    def _in_scores(
+        self, batch: Examples, layer: int, query: int, patterns: Float[Tensor, "n head query key"]
+    ) -> Float[Tensor, "n head key"]:
+        """The gradient in the scores at one query."""
+        rows = patterns[:, :, query]
+        return theory.kl_logit_gradient(self._target(batch, layer, query).to(rows), rows) / rows[..., 0].numel()
+
+    def _target(self, batch: Examples, layer: int, query: int) -> Float[Tensor, "n_or_1 heads key"]:
+        return resolve(self.target, batch, layer, query=query, heads=self.heads)
 
 
-def _require_one_matrix(measure: AttentionMeasure, reason: str) -> None:
-    """Raises for several layers together, and for another query than the last."""
+def _require_one_matrix(measure: AttentionMeasure) -> None:
+    """Raises for several layers together."""
     if measure.layer != "each" and len(measure.layers) != 1:
         raise refuse("layer", measure.layer, "one layer, or 'each'")
-    if measure.query != -1:
-        raise refuse(f"{type(measure).__name__}.query", measure.query, f"-1; {reason}")
 
 
 def _stream_names(measure: AttentionMeasure, model: HookedTransformer) -> tuple[str, ...]:
@@ -147,7 +166,7 @@ def _norm_in_interaction(
     if any(is_before_scores(name, layer) or (embedded and name not in FAST_HOOKS) for name in seen.edited):
         return torch.tensor(torch.nan)  # what the scores are made of is edited, and was not read
     tokens, position_ids = seen.batch.tokens, seen.batch.position_ids
-    if embedded and model.cfg.normalization_type is None:
+    if embedded and model.cfg.normalization_type is None and d_scores.shape[2] == 1:
         query = embed_position(model, tokens, -1, position_ids)[:, None]
         source = mix_embeddings(model, tokens, d_scores[:, :, 0], position_ids)[:, :, None]
     else:

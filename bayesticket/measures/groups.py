@@ -45,6 +45,7 @@ def group_of(reader: str, batch: Examples, p: int) -> Group:
     `2a + 3b + 1`; multiplication, where it is their product modulo a prime p: then examples with a zero are left out.
     Raises for anything else.
     """
+    batch = batch.at(-1)
     operands, targets = operands_of(reader, batch), batch.targets
     if not len(batch):
         raise _refused(reader, "no examples")
@@ -72,6 +73,7 @@ def require_group(reader: str, model: HookedTransformer, batch: Examples) -> Non
 
 def operands_of(reader: str, batch: Examples) -> Int[Tensor, "n k"]:
     """The tokens at the informative positions, from left to right, wherever these are."""
+    batch = batch.at(-1)
     counts = batch.informative.sum(1)
     if len(batch) and bool((counts != counts[0]).any()):
         raise _refused(reader, f"{int(counts.min())} to {int(counts.max())} informative positions in a sequence")

@@ -38,6 +38,10 @@ class InformativeMass(AttentionMeasure):
         """The name of its curve."""
         return str(Column(f"informative_mass_{self.of}", changed_fields(self, without=("of", "half"))))
 
+    def pooling(self) -> Literal["mean", "least"]:
+        """The mean over queries, or the least of all."""
+        return self.of
+
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The mean, or the least mass."""
         patterns, informative = self.patterns(seen), seen.batch.informative[:, None]
@@ -53,6 +57,10 @@ class InformativeMassByPosition(AttentionMeasure):
     Entry j is the j-th informative position of each sequence, from the left, wherever it stands. At the oracle every
     entry is 1/k; an entry that stays small is an operand that is missed. Costs a pass over the pattern.
     """
+
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises where sequences have different numbers of informative positions."""

@@ -26,13 +26,15 @@ class NormalizedMLPLoss(Measure):
     the weights grow, this one falls less, or rises: much above the train loss, it means that the fit rests on the
     MLP's size and not on its direction.
 
-    MLP and unembedding are run once more at the last position, on the stream after attention (`hook_resid_mid`), which
+    MLP and unembedding are run once more at every query, on the stream after attention (`hook_resid_mid`), which
     costs a third to a half of a training epoch. That is right for a plain model of one layer without normalisation,
     whose logits are `r + MLP(r)` unembedded, or `MLP(r)` without a residual path. Other models, and edits between that
     stream and the logits, are an error.
     """
 
     radius: float | None = None
+
+    takes_all_queries = True
 
     def __post_init__(self):
         if self.radius is not None:
@@ -60,11 +62,14 @@ class NormalizedMLPLoss(Measure):
 
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The loss."""
-        model, middle = seen.model, seen.activations[MIDDLE][:, -1].detach()
+        model, logits, targets = seen.model, seen.logits.flatten(0, -2), seen.batch.targets.flatten()
+        queries = seen.batch.queries or (-1,)
+        stream = seen.activations[MIDDLE].detach()  # of one position where the forward computes no more
+        middle = (stream if stream.shape[1] == 1 else stream[:, list(queries)]).flatten(0, 1)
         # An edit after this point would make the loss that of another model; a few examples suffice to find it.
         few = slice(0, 4)
-        error = (_logits_of(model, middle[few]) - seen.logits[few]).abs().max()
-        if error > 1e-3 * (1 + seen.logits[few].abs().max()):
+        error = (_logits_of(model, middle[few]) - logits[few]).abs().max()
+        if error > 1e-3 * (1 + logits[few].abs().max()):
             raise refuse_case(
                 "NormalizedMLPLoss",
                 f"a model with edits between {MIDDLE} and its logits",
@@ -72,7 +77,7 @@ class NormalizedMLPLoss(Measure):
             )
         mlp, radius = model.blocks[0].mlp, self.radius_of(model)
         logits = _logits_of(model, middle, radius / mlp.W_in.norm(), radius / mlp.W_out.norm())
-        return F.cross_entropy(logits, seen.batch.targets)
+        return F.cross_entropy(logits, targets)
 
     def radius_of(self, model: HookedTransformer) -> float:
         """The radius of the sphere: the one given, or that of the model's initial weights."""

@@ -25,6 +25,8 @@ class MLPNorm(Measure):
     `L ≤ ‖θ_MLP‖²/2` (Eq. 23). Costs a small part of a millisecond.
     """
 
+    takes_all_queries = True
+
     def value(self, seen: Observation) -> Float[Tensor, ""]:
         """The norm."""
         return torch.nn.utils.get_total_norm([p.detach() for name, p in seen.model.named_parameters() if is_mlp(name)])
@@ -43,6 +45,8 @@ class WeightNorms(Measure):
     >>> WeightNorms().labels(build_model(ModularAddition(p=7)))[:3]
     ('embed.W_E', 'pos_embed.W_pos', 'blocks.0.attn.W_Q')
     """
+
+    takes_all_queries = True
 
     def value(self, seen: Observation) -> Float[Tensor, "parameters"]:
         """The norms."""
@@ -63,6 +67,8 @@ class NormCondition(Measure):
 
     r_min: float
     r_max: float
+
+    takes_all_queries = True
 
     def __post_init__(self):
         require_number("r_min", self.r_min, least=0)
@@ -89,10 +95,12 @@ class InteractionNorm(AttentionSite, Measure):
     part of a millisecond.
     """
 
+    takes_all_queries = True
+
     def places(self, model: HookedTransformer) -> Mapping[str, Measure]:
         """All at once, since every head has an entry in any case."""
         layer = tuple(range(model.cfg.n_layers)) if self.layer == "each" else self.layer
-        return {"": replace(self, layer=layer, head=None if self.head == "each" else self.head)}
+        return {"": replace(self, layer=layer, head=None if self.head == "each" else self.head, query=-1)}
 
     def check(self, model: HookedTransformer, batch: Examples) -> None:
         """Raises where the model lacks the layers, the heads or the query, or has scores that no M makes."""

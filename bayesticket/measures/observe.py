@@ -29,8 +29,9 @@ from bayesticket.model import (
     require_firing,
     require_layer,
     require_weights,
+    why_full_for,
 )
-from bayesticket.optim import CrossEntropy
+from bayesticket.optim import CrossEntropy, mean_loss
 from bayesticket.tasks import Examples
 from bayesticket.threads import require_full_precision
 
@@ -54,7 +55,7 @@ class Observer:
         reads: Iterable[str] = (),
     ):
         require_readable(model, batch)
-        self.model, self.n_positions = model, batch.n_positions
+        self.model, self.n_positions, self.queries = model, batch.n_positions, batch.queries
         parts: list[Half | None] = [part for part in _PARTS[half] if part != "unseen" or batch.unseen is not None]
         names = list(reads)
         if names:
@@ -75,8 +76,14 @@ class Observer:
                 names += new
         self.hook_names = list(dict.fromkeys(names))
         self._measures = [measure for bound in self.bound.values() for measure in bound.places.values()]
-        gradients = [each for bound in self.bound.values() for each in bound.differentiates.values()]
-        self.differentiated = list(dict.fromkeys(name for names in gradients for name in names))
+        wanted = [each for bound in self.bound.values() for each in bound.gradients_wanted()]
+        self.differentiated = list(dict.fromkeys(name for query, name in wanted if query is None))
+        """The hook points in whose activations the whole loss is differentiated."""
+        self.differentiated_at: dict[int, list[str]] = {}
+        """Those in whose activations the loss at one query is, where a task asks at several positions."""
+        for query, name in dict.fromkeys(wanted):
+            if query is not None:
+                self.differentiated_at.setdefault(query, []).append(name)
         self.activations: dict[str, Tensor] = {}
         """What the hooks have read in the forward pass that is being observed, undetached."""
         self.hooks: list[NamedHook] = [(name, keep_in(self.activations)) for name in self.hook_names]
@@ -88,7 +95,8 @@ class Observer:
 
     def reasons(self) -> list[str]:
         """Why the query-only forward cannot serve the measures, apart from the hook points they read."""
-        given = (measure.why_full(self.n_positions) for measure in self._measures)
+        of_measures = (measure.why_full(self.n_positions) for measure in self._measures)
+        given = (why_full_for(self.queries, self.n_positions), *of_measures)
         return [reason for reason in given if reason is not None]
 
     @property
@@ -106,6 +114,7 @@ class Observer:
         edited: tuple[str, ...] = (),
         step: OptimizerStep | None = None,
         loss_of: Callable[[Tensor, Tensor], Float[Tensor, ""]] | None = None,
+        gradients_at: Mapping[int, Mapping[str, Tensor]] | None = None,
     ) -> dict[str, Tensor]:
         """The measures' values on the last forward pass, by name; what was read is then forgotten.
 
@@ -114,7 +123,7 @@ class Observer:
         with torch.no_grad():
             seen = Observation(
                 self.model, batch, logits, loss, dict(self.activations), gradients, loss_of or CrossEntropy(), edited,
-                step,
+                step, gradients_at or {},
             )  # fmt: skip
             parts = {None: seen, "train": seen, "test": seen, "unseen": _unseen_part(seen)}
             values = {name: bound.value(parts[bound.part], seen) for name, bound in self.bound.items()}
@@ -130,23 +139,42 @@ class Observer:
 
     def gradients(self, loss: Tensor) -> dict[str, Tensor]:
         """The gradients that measures ask for, by a backward pass of their own; the graph is kept."""
-        gradients = self._zeros()
+        return self._gradients(loss, self.differentiated)
+
+    def gradients_at(
+        self, logits: Tensor, batch: Examples, loss_of: Callable[[Tensor, Tensor], Float[Tensor, ""]]
+    ) -> dict[int, dict[str, Tensor]]:
+        """The gradients of the loss at single queries, by a backward pass for each; the graph is kept."""
+        found = {}
+        for query, names in self.differentiated_at.items():
+            assert batch.queries is not None
+            at_query = loss_of(logits[:, batch.queries.index(query)], batch.at(query).targets)
+            found[query] = self._gradients(at_query, names)
+        return found
+
+    def gradients_of_backward(self) -> dict[str, Tensor]:
+        """The same gradients, filled in by the coming `loss.backward()` at no cost of their own."""
+        gradients = self._zeros(self.differentiated)
+        for name in gradients:
+            if self.activations[name].requires_grad:
+                self.activations[name].register_hook(partial(gradients.__setitem__, name))
+        return gradients
+
+    def _gradients(self, loss: Tensor, names: Iterable[str]) -> dict[str, Tensor]:
+        gradients = self._zeros(names)
         inputs = {name: self.activations[name] for name in gradients if self.activations[name].requires_grad}
         if inputs:
             found = torch.autograd.grad(loss, list(inputs.values()), retain_graph=True, materialize_grads=True)
             gradients |= dict(zip(inputs, found, strict=True))
         return gradients
 
-    def gradients_of_backward(self) -> dict[str, Tensor]:
-        """The same gradients, filled in by the coming `loss.backward()` at no cost of their own."""
-        gradients = self._zeros()
-        for name in gradients:
-            if self.activations[name].requires_grad:
-                self.activations[name].register_hook(partial(gradients.__setitem__, name))
-        return gradients
+    def _zeros(self, names: Iterable[str]) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(self.activations[name]) for name in names}
 
-    def _zeros(self) -> dict[str, Tensor]:
-        return {name: torch.zeros_like(self.activations[name]) for name in self.differentiated}
+    @property
+    def needs_graph(self) -> bool:
+        """Whether any measure asks for gradients."""
+        return bool(self.differentiated or self.differentiated_at)
 
 
 _PARTS: dict[str | None, tuple[Half | None, ...]] = {
@@ -170,7 +198,7 @@ def _unseen_part(seen: Observation) -> Observation | None:
 class Observed:
     """What one forward pass gave: see `observe`."""
 
-    logits: Float[Tensor, "n outputs"]
+    logits: Float[Tensor, "n *q outputs"]
     loss: Float[Tensor, ""]
     activations: Mapping[str, Tensor]
     """What was read, by hook point."""
@@ -204,13 +232,15 @@ def observe(
     >>> list(observe(model, batch, Observer(model, [Loss(), Accuracy()], batch)).values)
     ['loss', 'accuracy']
     """
-    edits = list(edits)
-    with mounted(model, [*edits, *observer.hooks]), torch.set_grad_enabled(bool(observer.differentiated)):
+    edits, loss_of = list(edits), loss or CrossEntropy()
+    with mounted(model, [*edits, *observer.hooks]), torch.set_grad_enabled(observer.needs_graph):
         logits = run_forward(forward, model, batch, rows)
-        task = (loss or CrossEntropy())(logits, batch.targets)
+        task = mean_loss(loss_of, logits, batch.targets)
         activations, gradients = dict(observer.activations), observer.gradients(task)
-        edited = tuple(name for name, _ in edits)
-        values = observer.values(batch, logits, task, gradients, edited=edited, step=step, loss_of=loss)
+        edited, at = tuple(name for name, _ in edits), observer.gradients_at(logits, batch, loss_of)
+        values = observer.values(
+            batch, logits, task, gradients, edited=edited, step=step, loss_of=loss, gradients_at=at
+        )
     return Observed(logits, task, activations, gradients, values)
 
 
@@ -256,6 +286,8 @@ def attention_of(
 ) -> Float[Tensor, "n heads T"]:
     """The attention pattern of every example and head at one query, under the edits of an intervention.
 
+    Of a task that asks at several positions, `query` has to be one of them, unless a single answer can be known.
+
     >>> from bayesticket.model import build_model
     >>> from bayesticket.tasks import ModularAddition
     >>> task = ModularAddition(p=7)
@@ -267,6 +299,8 @@ def attention_of(
     site, name = AttentionSite(layer=layer, query=query), pattern_name(layer)
     require_layer(model, layer, "layer")
     site.require_place(model, batch.n_positions)
+    if batch.queries is not None and query == -1:
+        site = AttentionSite(layer=layer, query=batch.position_of(query))
     return site.rows(activations_of(model, batch, name, intervention=intervention, epoch=epoch)[name])
 
 
@@ -297,8 +331,9 @@ def run_forward(
     model: HookedTransformer,
     batch: Examples,
     rows: TokenRows | None = None,
-) -> Float[Tensor, "n d_vocab_out"]:
-    """The logits at the last position, by the chosen forward."""
+) -> Float[Tensor, "n *q d_vocab_out"]:
+    """The logits at the last position, or at the batch's queries, by the chosen forward."""
     if forward == "full":
-        return full_forward(model, batch.tokens, batch.position_ids)
-    return query_forward(model, rows or TokenRows(batch.tokens, model.cfg.n_heads, batch.position_ids))
+        return full_forward(model, batch.tokens, batch.position_ids, batch.queries)
+    logits = query_forward(model, rows or TokenRows(batch.tokens, model.cfg.n_heads, batch.position_ids))
+    return logits if batch.queries is None else logits[:, None]

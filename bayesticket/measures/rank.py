@@ -1,5 +1,7 @@
 """In how many directions the representations of a batch vary."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,9 +42,13 @@ class EffectiveRank(Measure):
     `exp(H(p))`, `p_i = σ_i / Σ σ`, with `σ` the singular values of the (n, d_model) matrix of the residual stream after
     the last layer at the last position, less its mean over the examples (before the final normalisation, if any).
     Between 1 and d_model: large while a model represents its examples one by one, small once it represents them by a
-    few features, such as two for each key frequency of modular addition. Costs about a millisecond at 3,830
-    examples and d_model = 64.
+    few features, such as two for each key frequency of modular addition. Of several queries it is the
+    mean. Costs about a millisecond at 3,830 examples and d_model = 64.
     """
+
+    def pooling(self) -> Literal["mean"]:
+        """The mean over queries."""
+        return "mean"
 
     def reads(self, model: HookedTransformer) -> tuple[str, ...]:
         """The stream after the last layer."""

@@ -197,7 +197,7 @@ def key_frequencies(
     group = group_of("key_frequencies", batch, model.cfg.d_vocab_out)
     with held(model), torch.no_grad():
         require_weights("model", model)
-        logits = model(batch.tokens)[:, -1] if of == "logits" else None
+        logits = model(batch.at(-1).tokens)[:, -1] if of == "logits" else None
         return keys_of(frequency_shares(_table(model, of, group, logits)), above)
 
 

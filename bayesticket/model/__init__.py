@@ -22,15 +22,8 @@ from bayesticket.model.build import (
 )
 from bayesticket.model.circuits import ov_by_token, qk_by_token
 from bayesticket.model.describe import describe_model, load_parameters, rebuild_model, unexplained_hooks
-from bayesticket.model.forward import (
-    FAST_HOOKS,
-    FORWARDS,
-    TokenRows,
-    choose_forward,
-    full_forward,
-    query_forward,
-    why_full,
-)
+from bayesticket.model.forward import FAST_HOOKS, TokenRows, query_forward
+from bayesticket.model.forward_choice import FORWARDS, choose_forward, full_forward, why_full, why_full_for
 from bayesticket.model.hooks import (
     NamedHook,
     all_held,
@@ -49,6 +42,7 @@ from bayesticket.model.names import (
     final_name,
     is_before_scores,
     is_before_values,
+    is_between_positions,
     is_bias,
     is_hidden_matrix,
     is_matrix,
@@ -123,6 +117,7 @@ __all__ = [
     "hooked_transformer",
     "is_before_scores",
     "is_before_values",
+    "is_between_positions",
     "is_bias",
     "is_hidden_matrix",
     "is_matrix",
@@ -177,5 +172,6 @@ __all__ = [
     "values_of",
     "visible_from",
     "why_full",
+    "why_full_for",
     "without_interaction_matrix",
 ]

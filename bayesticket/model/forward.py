@@ -8,8 +8,7 @@ MLP and the unembedding at that position only. Embeddings, keys and values are n
 a hook written against the last axes (`pattern[..., -1, :]`) acts as it does in the full forward.
 """
 
-from collections.abc import Iterable
-from typing import Literal, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer
 
-from bayesticket.errors import refuse, require_choice
-from bayesticket.model.hooks import foreign_hooks, has_hooks, own_hooks
+from bayesticket.model.hooks import has_hooks
 from bayesticket.model.names import (
-    POSITION_EMBEDDING,
     UNEMBED_IN,
     UNEMBED_OUT,
     attention_out_name,
@@ -33,17 +30,8 @@ from bayesticket.model.names import (
     scores_name,
     z_name,
 )
-from bayesticket.model.one_layer import unusual_setting
-from bayesticket.model.positions import (
-    first_position,
-    has_no_hooks_but_placement,
-    placement_of,
-    require_places,
-    rotated,
-    rotates,
-)
+from bayesticket.model.positions import first_position, rotated, rotates
 from bayesticket.model.variants import has_no_hooks_but_cuts
-from bayesticket.notices import notice
 
 SCORES, PATTERN, Z, ATTENTION_OUT = scores_name(0), pattern_name(0), z_name(0), attention_out_name(0)
 MIDDLE, MLP_PRE, MLP_POST, MLP_OUT = middle_name(0), mlp_pre_name(0), mlp_post_name(0), mlp_out_name(0)
@@ -52,8 +40,6 @@ FAST_HOOKS = (
     SCORES, PATTERN, Z, ATTENTION_OUT, MIDDLE, MLP_PRE, MLP_POST, MLP_OUT, FINAL, UNEMBED_IN, UNEMBED_OUT
 )  # fmt: skip
 """The hook points that the query-only forward passes through."""
-
-FORWARDS = ("auto", "fast", "full")
 
 
 class TokenRows:
@@ -280,54 +266,3 @@ def _affine(
 ) -> Float[Tensor, "n one e"]:
     # Unlike x[:, 0], squeeze costs nothing in the backward pass.
     return torch.addmm(cast(Tensor, bias), x.squeeze(1), weight).unsqueeze(1)
-
-
-def full_forward(
-    model: HookedTransformer, tokens: Int[Tensor, "n T"], position_ids: Int[Tensor, "n T"] | None = None
-) -> Float[Tensor, "n d_vocab_out"]:
-    """The logits at the last position by TransformerLens' own forward, with tokens at given positions where some are.
-
-    Only models whose positions are drawn can be given positions.
-    """
-    if position_ids is None:
-        return model(tokens)[:, -1]
-    require_places(model, position_ids)
-    placement = placement_of(model)
-    assert placement is not None
-    with placement.at(position_ids):
-        return model(tokens)[:, -1]
-
-
-def why_full(model: HookedTransformer, names: Iterable[str] = ()) -> str | None:
-    """Why a model with hooks on these names needs the full forward, or None if the query-only forward is enough."""
-    rotary = ("positional_embedding_type", "rotary_dim") if rotates(model) else ()
-    if (setting := unusual_setting(model, allowed=rotary)) is not None:
-        return f"the model has {setting}"
-    if (module := foreign_hooks(model)) is not None:
-        return f"the module {module!r} carries a PyTorch hook of its own"
-    own = own_hooks(model)
-    if POSITION_EMBEDDING in own and has_no_hooks_but_placement(model.hook_dict[POSITION_EMBEDDING]):
-        own.remove(POSITION_EMBEDDING)  # which this forward does itself
-    for name in [*names, *own]:
-        if name not in FAST_HOOKS:
-            return f"{name} is not computed by the query-only forward"
-    return None
-
-
-def choose_forward(
-    forward: Literal["auto", "fast", "full"],
-    model: HookedTransformer,
-    names: Iterable[str] = (),
-    reasons: Iterable[str | None] = (),
-) -> Literal["fast", "full"]:
-    """Chooses a forward; where "auto" has to use the full one, the reason is logged, once in a session."""
-    require_choice("forward", forward, FORWARDS)
-    if forward == "full":
-        return "full"
-    reason = why_full(model, names) or next((given for given in reasons if given is not None), None)
-    if reason is None:
-        return "fast"
-    if forward == "fast":
-        raise refuse("forward", "fast", f"'full' or 'auto', because {reason}")
-    notice(f"using the full forward, because {reason}")
-    return "full"

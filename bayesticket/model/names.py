@@ -77,6 +77,11 @@ def is_before_scores(name: str, layer: int) -> bool:
     return name in [f"{block}{each}" for each in inner] or name.startswith(f"{block}ln1.")
 
 
+def is_between_positions(name: str) -> bool:
+    """Whether a hook point holds something for each query and key, `(batch, head, query, key)`: scores or a pattern."""
+    return name.endswith(("hook_attn_scores", "hook_pattern"))
+
+
 # Parameters -------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from bayesticket.optim.base import (
     warmup_factor,
 )
 from bayesticket.optim.lion import Lion
-from bayesticket.optim.losses import DTYPES, CrossEntropy, LossFunction, StableMax, require_dtype
+from bayesticket.optim.losses import DTYPES, CrossEntropy, LossFunction, StableMax, mean_loss, require_dtype
 from bayesticket.optim.muon import Muon, newton_schulz
 from bayesticket.optim.sgd import SGD
 from bayesticket.optim.state import optimizer_tensors, restore_optimizer
@@ -33,6 +33,7 @@ __all__ = [
     "StableMax",
     "as_optimizer",
     "build_optimizer",
+    "mean_loss",
     "newton_schulz",
     "optimizer_kinds",
     "optimizer_tensors",

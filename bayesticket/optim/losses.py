@@ -1,6 +1,7 @@
-"""Losses as data: what is minimised on the logits of the last position, penalties aside."""
+"""Losses as data: what is minimised on the logits of all answers, penalties aside."""
 
 import abc
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -65,6 +66,19 @@ class StableMax(LossFunction):
         # clamped, so that neither branch divides by 0 where the other one is taken
         scale = torch.where(x >= 0, x + 1, 1 / (1 - x.clamp(max=0)))
         return F.nll_loss(scale.log() - scale.sum(-1, keepdim=True).log(), targets)
+
+
+def mean_loss(
+    loss: Callable[[Tensor, Tensor], Float[Tensor, ""]],
+    logits: Float[Tensor, "n *q d_vocab_out"],
+    targets: Int[Tensor, "n *q"],
+) -> Float[Tensor, ""]:
+    """The mean loss over all answers: a loss knows one row of logits and one target for each, wherever it is read.
+
+    >>> mean_loss(CrossEntropy(), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))
+    tensor(1.3863)
+    """
+    return loss(logits.flatten(0, -2), targets.flatten())
 
 
 def require_dtype(field: str, given: object) -> None:

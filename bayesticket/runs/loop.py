@@ -26,7 +26,7 @@ from bayesticket.model import (
     mounted,
     not_shared,
 )
-from bayesticket.optim import build_optimizer, set_rates, warmup_factor
+from bayesticket.optim import build_optimizer, mean_loss, set_rates, warmup_factor
 from bayesticket.runs.config import TrainConfig, resolve_device
 from bayesticket.runs.description import describe_config
 from bayesticket.runs.halves import MountedHalf, columns_of, drawn_anew, forward_for, is_drawn_anew, rows_of
@@ -105,7 +105,7 @@ class Training:
             half.rows, half.live.epoch = self._rows_of(half.batch), 0
         with self.train.live:
             pass  # projects the weights, so that what is recorded at epoch 0 is what training starts from
-        rehearse_loss(config.loss, self.model.cfg.d_vocab_out, train.targets)
+        rehearse_loss(config.loss, self.model.cfg.d_vocab_out, train.targets.flatten())
         rehearse(self.train.live, self.model, config.loss, forward=self.forward, batch_size=config.batch_size)
         if not all(is_library_class(type(measure)) for measure in self.measures):
             for half in reversed(halves):
@@ -147,16 +147,18 @@ class Training:
         live.select(index)
         with live, mounted(self.model, observer.hooks) if record else nullcontext():
             logits = run_forward(self.forward, self.model, batch, rows)
-            loss = self.config.loss(logits, batch.targets)
+            loss = mean_loss(self.config.loss, logits, batch.targets)
             terms = {"task": loss, **live.penalties()}
             total = torch.stack([term.to(loss.dtype) for term in terms.values()]).sum() if len(terms) > 1 else loss
             if not math.isfinite(total.item()):
                 raise _not_finite(self.epoch, terms)
             gradients: Mapping[str, Tensor] = {}
+            at: Mapping[int, Mapping[str, Tensor]] = {}
             if record:  # measures ask for the gradients of the task's loss alone
+                at = observer.gradients_at(logits, batch, self.config.loss)
                 gradients = observer.gradients_of_backward() if total is loss else observer.gradients(loss)
             total.backward()
-            values = self._values_of_step(batch, logits, loss, gradients) if record else {}
+            values = self._values_of_step(batch, logits, loss, gradients, at) if record else {}
             if live.changes_gradients:
                 live.gradients()
             if self.config.max_grad_norm is not None:
@@ -166,14 +168,20 @@ class Training:
         return values
 
     def _values_of_step(
-        self, batch: Examples, logits: Tensor, loss: Tensor, gradients: Mapping[str, Tensor]
+        self,
+        batch: Examples,
+        logits: Tensor,
+        loss: Tensor,
+        gradients: Mapping[str, Tensor],
+        gradients_at: Mapping[int, Mapping[str, Tensor]],
     ) -> dict[str, float]:
         """The training half's record, from the forward pass of a step, so that it costs none of its own."""
         observer, edited = self.train.observer, tuple(name for name, _ in self.train.live.edits)
         step, loss_of = self.last_step, self.config.loss
-        return observer.numbers(
-            observer.values(batch, logits, loss, gradients, edited=edited, step=step, loss_of=loss_of)
+        values = observer.values(
+            batch, logits, loss, gradients, edited=edited, step=step, loss_of=loss_of, gradients_at=gradients_at
         )
+        return observer.numbers(values)
 
     def _take_optimizer_step(self) -> None:
         followed = self.train.observer.follows_steps and (self.epoch + 1) % self.config.record_every == 0

@@ -11,7 +11,7 @@ from bayesticket.errors import refuse_case
 from bayesticket.interventions import Live
 from bayesticket.measures import run_forward
 from bayesticket.model import HookedTransformer
-from bayesticket.optim import LossFunction
+from bayesticket.optim import LossFunction, mean_loss
 from bayesticket.specs import is_library_class
 
 
@@ -48,7 +48,7 @@ def rehearse(
         batch = batch.select(first)
     names = set(live.state())
     with _undone(live, model), live:
-        total = loss(run_forward(forward, model, batch), batch.targets)
+        total = mean_loss(loss, run_forward(forward, model, batch), batch.targets)
         torch.stack([total, *(term.to(total.dtype) for term in live.penalties().values())]).sum().backward()
         if live.changes_gradients:
             live.gradients()

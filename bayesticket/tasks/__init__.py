@@ -9,7 +9,7 @@ from bayesticket.tasks.base import AbstractTask, SplitBy
 from bayesticket.tasks.examples import Examples, Split, uniform_over
 from bayesticket.tasks.meaning import differing_token, places_in
 from bayesticket.tasks.own import Task
-from bayesticket.tasks.parity import SparseParity
+from bayesticket.tasks.parity import AutoregressiveParity, SparseParity
 from bayesticket.tasks.permutations import PermutationComposition
 from bayesticket.tasks.symbolic import AbstractExpression, AbstractSymbolicTask
 
@@ -17,6 +17,7 @@ __all__ = [
     "AbstractExpression",
     "AbstractSymbolicTask",
     "AbstractTask",
+    "AutoregressiveParity",
     "Examples",
     "KOperandAddition",
     "ModularAddition",

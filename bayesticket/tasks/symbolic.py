@@ -6,7 +6,7 @@ from string import ascii_lowercase
 from typing import ClassVar, Literal, final, get_args
 
 import torch
-from einops import rearrange
+from einops import rearrange, repeat
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -44,6 +44,8 @@ class AbstractSymbolicTask(AbstractTask):
     """The sign between two operands, if the layout separates them by one."""
     commutative: ClassVar[bool] = False
     """Whether the answer is the same for the operands in any order."""
+    asks_next_token: ClassVar[bool] = False
+    """Whether the next token is asked for at every position, the answer being what follows the last."""
 
     def __post_init__(self) -> None:
         require_choice("distractors", self.distractors, get_args(Distractors))
@@ -68,7 +70,7 @@ class AbstractSymbolicTask(AbstractTask):
 
     @property
     def n_positions(self) -> int:
-        """The length `T` of each sequence; the query `=` is the last position."""
+        """The length `T` of each sequence; `=`, at which the answer is read, is the last position."""
         return self.layout.n_positions
 
     @property
@@ -78,8 +80,8 @@ class AbstractSymbolicTask(AbstractTask):
 
     @property
     def d_vocab_out(self) -> int:
-        """The number of distinct targets; targets are values of the same kind as the operands."""
-        return self.layout.n_values
+        """The number of distinct targets: values as those of the operands, or tokens where these are asked for."""
+        return self.layout.d_vocab if self.asks_next_token else self.layout.n_values
 
     @property
     def n_examples(self) -> int:
@@ -134,7 +136,7 @@ class AbstractSymbolicTask(AbstractTask):
                 noise = self._draw_noise(len(digits), seeded_generator(seed, "distractors"))
             informative = self._informative(len(digits), seed)
             tokens = layout.assemble(operands, noise, informative)
-            return Examples(tokens, self.answer(operands), informative)
+            return self._asked(tokens, self.answer(operands), informative)
 
     def orbits_of(self, examples: Examples) -> Int[Tensor, "n"]:
         """Sequences with the same operands, in any order where the task is commutative, have one orbit.
@@ -152,10 +154,10 @@ class AbstractSymbolicTask(AbstractTask):
 
         They are the same whatever the number, the kind and the positions of other distractors.
         """
-        layout = self.layout
-        parts = [rearrange(examples.tokens[examples.informative], "(n k) -> n k", n=examples.n, k=layout.n_operands)]
+        layout, informative = self.layout, _of_answer(examples.informative)
+        parts = [rearrange(examples.tokens[informative], "(n k) -> n k", n=examples.n, k=layout.n_operands)]
         if layout.noise_is_input:
-            noise = examples.tokens[layout.noise_positions(examples.informative)]
+            noise = examples.tokens[layout.noise_positions(informative)]
             parts.append(rearrange(noise, "(n m) -> n m", n=examples.n, m=layout.n_noise))
         return torch.cat(parts, dim=1)
 
@@ -175,15 +177,27 @@ class AbstractSymbolicTask(AbstractTask):
         layout = self.layout
         with torch.device("cpu"):
             noise = self._draw_noise(examples.n, seeded_generator(seed, "redraw")) + layout.first_noise_token
-        where = layout.noise_positions(examples.informative)
+        where = layout.noise_positions(_of_answer(examples.informative))
         tokens = examples.tokens.masked_scatter(where, noise.to(examples.tokens.device))
-        return dataclasses.replace(examples, tokens=tokens)
+        targets = _next_tokens(tokens, examples.targets[:, -1]) if self.asks_next_token else examples.targets
+        return dataclasses.replace(examples, tokens=tokens, targets=targets)
 
     def noise_tokens(self) -> NoiseTokens:
         """Which tokens the noise has, given the options; for `layout`."""
         if self.distractors == "constant":
             return "constant"
         return "own" if self.positions == "random" else "operands"
+
+    def _asked(
+        self, tokens: Int[Tensor, "n T"], answers: Int[Tensor, "n"], informative: Bool[Tensor, "n T"]
+    ) -> Examples:
+        """Examples that are asked for the answer alone, or for every token."""
+        if not self.asks_next_token:
+            return Examples(tokens, answers, informative)
+        n_positions = tokens.shape[1]
+        of_each = repeat(torch.zeros_like(informative), "n T -> n query T", query=n_positions).clone()
+        of_each[:, -1] = informative
+        return Examples(tokens, _next_tokens(tokens, answers), of_each, queries=tuple(range(n_positions)))
 
     def _inputs(self, seed: int) -> Int[Tensor, "n digits"]:
         n_values, n_digits = self.layout.n_values, self.layout.n_digits
@@ -214,6 +228,16 @@ class AbstractSymbolicTask(AbstractTask):
         if n_values**n_digits > MOST_ENUMERATED and self.n_samples > n_values**n_digits:
             accepted = f"at most the number of distinct inputs, {n_values}^{n_digits} = {n_values**n_digits}"
             raise refuse("n_samples", self.n_samples, accepted)
+
+
+def _of_answer(informative: Bool[Tensor, "n *q T"]) -> Bool[Tensor, "n T"]:
+    """The informative positions of the answer, which is what the last query asks for."""
+    return informative if informative.ndim == 2 else informative[:, -1]
+
+
+def _next_tokens(tokens: Int[Tensor, "n T"], answers: Int[Tensor, "n"]) -> Int[Tensor, "n T"]:
+    """What follows at each position: the next token, and at the last the answer."""
+    return torch.cat([tokens[:, 1:], answers[:, None]], dim=1)
 
 
 @spec(kw_only=True)

@@ -27,7 +27,7 @@ from bayesticket.errors import BayesticketError
 from bayesticket.measures import DEFAULT_MEASURES, AttentionEntropy
 from bayesticket.runs import Training
 from bayesticket.sweeps import backends
-from bayesticket.tasks import ModularAddition
+from bayesticket.tasks import AutoregressiveParity, ModularAddition
 from bayesticket.threads import torch_threads
 
 SMALL = replace(FULL.bare, task=ModularAddition(p=11), dtype="float64")
@@ -97,6 +97,19 @@ def test_the_plain_loop_and_the_library_take_the_same_steps():
     model = copy.deepcopy(ours.model)
     optimizer = steps.plain_optimizer(model, ours.config)
     for epoch in range(5):
+        loss = steps.plain_step(model, ours.train.batch, optimizer)
+        ours.take_epoch()
+        assert ours.records[epoch]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
+        for name, weight in ours.model.named_parameters():
+            torch.testing.assert_close(weight, model.get_parameter(name), rtol=0, atol=1e-5)
+
+
+def test_the_usual_loop_and_the_library_take_the_same_steps_where_each_token_is_asked():
+    task = AutoregressiveParity(n=6, k=2)
+    ours = Training(replace(SMALL, task=task, record_every=1, train_fraction=0.5, batch_size=32))
+    model = copy.deepcopy(ours.model)
+    optimizer = steps.plain_optimizer(model, ours.config)
+    for epoch in range(3):
         loss = steps.plain_step(model, ours.train.batch, optimizer)
         ours.take_epoch()
         assert ours.records[epoch]["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
@@ -213,7 +226,17 @@ def test_the_quick_bench_has_every_row(monkeypatch):
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     for part in (
-        *("plain loop", "matrix products", "recording", "KLPrior", "NormMatch", "TicketMask", "side by side", "memory"),
+        *(
+            "plain loop",
+            "matrix products",
+            "41 answers a sequence",
+            "recording",
+            "KLPrior",
+            "NormMatch",
+            "TicketMask",
+            "side by side",
+            "memory",
+        ),
         *(f"p = {p}, {n}" for p, n in ((59, "1,044"), (113, "3,830"), (227, "15,458"))),
         *(f"T = {n}, {kind}" for n in (5, 17, 65) for kind in ("random", "constant")),
         *("1 head", "2 heads", "4 heads"),

@@ -11,6 +11,7 @@ from bayesticket.cli.bench.growth import growth_in_examples, growth_in_heads, gr
 from bayesticket.cli.bench.steps import (
     against_plain_loop,
     against_products,
+    cost_of_answers,
     cost_of_intervention,
     cost_of_measure,
     cost_of_recording,
@@ -58,6 +59,7 @@ def plan(effort: Effort) -> list[Callable[[], Measurement]]:
     return [
         functools.partial(against_plain_loop, effort),
         functools.partial(against_products, effort),
+        functools.partial(cost_of_answers, effort),
         functools.partial(cost_of_recording, effort),
         *(functools.partial(cost_of_intervention, effort, one) for one in interventions),
         functools.partial(side_by_side, effort),

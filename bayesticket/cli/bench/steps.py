@@ -22,10 +22,12 @@ from bayesticket.optim import AdamW
 from bayesticket.runs import TrainConfig, Training
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, default_values, is_library_class
-from bayesticket.tasks import Examples
+from bayesticket.tasks import AutoregressiveParity, Examples
 
 EXAMPLES: dict[type[Measure], Measure] = {NormCondition: NormCondition(r_min=20.0, r_max=40.0)}
 """Measures whose fields have no defaults."""
+BATCH = 512
+"""Sequences in a step on a task that asks at every position."""
 
 
 def against_plain_loop(effort: Effort) -> Measurement:
@@ -39,6 +41,22 @@ def against_plain_loop(effort: Effort) -> Measurement:
         warm_up=effort.warm_up,
     )
     return at_least("step, speed against the plain loop", against(after, before), before / after, 6.0)
+
+
+def cost_of_answers(effort: Effort) -> Measurement:
+    """A step on a task that asks at every position against the usual loop on the same task, by the same forward."""
+    task = AutoregressiveParity(n=effort.bits, k=3, n_samples=2 * BATCH)
+    config = replace(effort.bare, task=task, batch_size=BATCH, train_fraction=0.5)  # one step an epoch
+    plain, ours = Training(config), Training(config)
+    optimizer = plain_optimizer(plain.model, config)
+    before, after = alternate(
+        [lambda: plain_step(plain.model, plain.train.batch, optimizer), ours.take_epoch],
+        rounds=effort.rounds,
+        repeats=effort.repeats,
+        warm_up=effort.warm_up,
+    )
+    name = f"step with {effort.bits + 1} answers a sequence, speed against the usual loop"
+    return Measurement(name, against(after, before), before / after)
 
 
 def plain_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.optim.AdamW:
@@ -56,7 +74,11 @@ def plain_optimizer(model: HookedTransformer, config: TrainConfig) -> torch.opti
 
 def plain_step(model: HookedTransformer, train: Examples, optimizer: torch.optim.Optimizer) -> Float[Tensor, ""]:
     """A full-batch step of the usual training loop; returns the loss before it."""
-    loss = F.cross_entropy(model(train.tokens)[:, -1], train.targets)
+    logits = model(train.tokens)
+    if train.queries is None:
+        loss = F.cross_entropy(logits[:, -1], train.targets)
+    else:
+        loss = F.cross_entropy(logits[:, list(train.queries)].flatten(0, 1), train.targets.flatten())
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

@@ -35,6 +35,8 @@ class Effort:
     warm_up: bool = True
     start_method: Literal["spawn", "fork"] = "spawn"
     p: int = 113
+    bits: int = 40
+    """The bits of a sequence that is asked for each of its tokens."""
 
     @property
     def context(self) -> SpawnContext | ForkContext:
