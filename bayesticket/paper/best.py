@@ -50,17 +50,20 @@ def transfers(arms: Arms, said: str, prior: str, other: str, none: str, readings
         said, (TRANSFERS, EARLIER), (none, prior, other), [(prior, none), (other, none), (prior, other)],
         _transferred(arms, prior, other, none), others, by,
     )  # fmt: skip
-    return replace(claim, measured=f"{claim.measured}\nIt saves {saved(arms, prior, other, none):.0%} of the epochs.")
+    share = saved(arms, prior, other, none)
+    said = "" if share is None else f"\nIt saves {share:.0%} of the epochs that the other saves."
+    return replace(claim, measured=claim.measured + said)
 
 
-def saved(arms: Arms, prior: str, other: str, none: str) -> float:
-    """The share of the epochs saved by one prior that another saves too."""
+def saved(arms: Arms, prior: str, other: str, none: str) -> float | None:
+    """The share of the epochs saved by one prior that another saves too; None where the other saves none."""
     without, first, second = (float(arms.times[name].epochs.mean()) for name in (none, prior, other))
-    return (without - first) / (without - second) if without != second else float("nan")
+    return (without - first) / (without - second) if second < without else None
 
 
 def _transferred(arms: Arms, prior: str, other: str, none: str) -> Verdict:
     if arms.earlier(other, none) != "reproduced":
         return "undecided"
     verdict = arms.earlier(prior, none)
-    return "partly" if verdict == "reproduced" and saved(arms, prior, other, none) < MUCH else verdict
+    share = saved(arms, prior, other, none)
+    return "partly" if verdict == "reproduced" and (share is None or share < MUCH) else verdict

@@ -37,6 +37,7 @@ OTHERS: Mapping[str, Callable[[Scale], AbstractTask]] = {
 """The tasks beside addition modulo p."""
 OF_PAPER = (ADDITION, PARITY, PERMUTATIONS)
 TASKS = (ADDITION, *OTHERS)
+EVERY_ARM = tuple(arm_of(task, prior) for task in TASKS for prior in (NONE, ORACLE))
 OPTIONS: Mapping[str, Mapping[str, object]] = {}
 """How a task is trained where the paper's settings do not make it generalise in any model tried."""
 FOUND = 0.9
@@ -100,20 +101,25 @@ def _judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     of_task = {task: arms_of(times, task) for task in TASKS}
     each: dict[str, Verdict] = {task: of_task[task].earlier(ORACLE, NONE) for task in TASKS}
     narrow = [task for task in TASKS if is_bottleneck(runs, task)]
-    lines = [
-        f"{task[0].upper()}{task[1:]}, {'routing is the bottleneck' if task in narrow else 'operands found unaided'}: "
-        f"no prior, {share(of_task[task].times[NONE])}; oracle, {share(of_task[task].times[ORACLE])}; "
-        f"attention on the operands as runs memorise without a prior: "
-        + across([mass_when_memorised(c) for c in curves_of(runs, arm_of(task, NONE)).values()], ".0%")
-        + "."
-        for task in TASKS
-    ]
+
+    def said(task: str) -> str:
+        masses = [mass_when_memorised(curves) for curves in curves_of(runs, arm_of(task, NONE)).values()]
+        times, memorised = of_task[task].times, any(mass is not None for mass in masses)
+        return sentences(
+            f"{task}: without a prior {share(times[NONE])}; with the oracle {share(times[ORACLE])}",
+            f"{across(masses, '.0%')} of attention is on the operands as runs memorise without a prior"
+            if memorised
+            else "",
+            "routing is the bottleneck" if task in narrow else "",
+        )
+
     return [
         Claim(
             "The prior makes runs grok earlier on every task of which routing is the bottleneck.",
             (BOTTLENECK, EARLIER, EACH_COMPARISON),
-            "\n".join(lines),
+            "\n".join(map(said, TASKS)),
             together([each[task] for task in narrow]),
+            arms=EVERY_ARM,
             readings={
                 "the three tasks that the paper ran": together([each[task] for task in OF_PAPER]),
                 "every task": together(list(each.values())),
@@ -131,7 +137,8 @@ def _starvation(runs: Runs) -> list[Claim]:
 
     far = gradient_is_far(tables(TASKS), set())
     by_task: dict[str, Verdict] = {task: gradient_is_far(tables([task]), set()).verdict for task in TASKS}
-    return [bound_holds(tables(TASKS)), replace(far, readings={**far.readings, **by_task})]
+    claims = [bound_holds(tables(TASKS)), replace(far, readings={**far.readings, **by_task})]
+    return [replace(claim, arms=EVERY_ARM) for claim in claims]
 
 
 def _wrong_target(runs: Runs) -> Claim:

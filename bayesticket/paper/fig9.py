@@ -147,7 +147,7 @@ def _of_width(said: str, rule: str, runs: Runs, of_run: OfRun, main: tuple[str, 
     ]
     readings: dict[str, Verdict] = {f"{p}, {prior}": falls(each) for (p, prior), each in known.items()}
     return Claim(
-        said, (rule, FALLS), "\n".join(lines), falls(found[main]),
+        said, (rule, FALLS), "\n".join(lines) or "This happens in none of the runs.", falls(found[main]),
         arms=tuple(arm_of(part, with_width(prior, w)) for part in PARTS for prior in PRIORS for w in WIDTHS),
         readings={each: verdict for each, verdict in readings.items() if each != ", ".join(main)},
     )  # fmt: skip
