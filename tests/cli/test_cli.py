@@ -67,7 +67,7 @@ def test_a_toml_file_sets_options_and_flags_override_it(tmp_path, capsys):
         (["bench", "--quick=1"], "quick: got a value; accepted: --quick"),
         (["train", "--epochs", "1", "--store", "/dev/null/x"], "store: got '/dev/null/x'"),
         (["resume", "nowhere"], "nowhere"),
-        (["reproduce", "fig9"], "fig9"),
+        (["reproduce", "fig19"], "fig19"),
         (["reproduce", "fig1", "--seeds", "0"], "seeds: got 0; accepted: a whole number of at least 1"),
         (["reproduce", "fig1", "--workers", "0", "--smoke"], "workers: got 0"),
         (["report", "--results", "nowhere"], "results: got 'nowhere'; accepted: a directory with results"),
