@@ -142,7 +142,7 @@ def rounded(curve: pd.Series) -> pd.Series:
     if any(word in str(curve.name) for word in FRACTIONS):
         return curve
     mantissa, exponent = np.frexp(curve)
-    return np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS)
+    return pd.Series(np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS))
 
 
 def _write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
