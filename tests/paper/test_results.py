@@ -142,11 +142,11 @@ def test_curves_keep_five_digits_in_their_order_and_fractions_all():
     kept = rounded(pd.Series(values, name="train_loss"))
     np.testing.assert_allclose(kept, values, rtol=2**-17)
     assert kept.is_monotonic_increasing, "what was the larger is not the smaller now"
-    pd.testing.assert_series_equal(rounded(kept), kept)
+    pd.testing.assert_series_equal(rounded(kept), kept, check_exact=True)
     assert kept.map(lambda value: np.ldexp(value, 16 - int(np.floor(np.log2(abs(value)))))).mod(1).eq(0).all()
     for name in ("unseen_accuracy", "T=12/test_accuracy", "structural_condition[tau=derived][share]"):
         fraction = pd.Series([8937 / 8938, 1 / 3], name=name)
-        pd.testing.assert_series_equal(rounded(fraction), fraction)
+        pd.testing.assert_series_equal(rounded(fraction), fraction, check_exact=True)
 
 
 # Settings ---------------------------------------------------------------------------------------------------------
