@@ -142,11 +142,7 @@ def rounded(curve: pd.Series) -> pd.Series:
     if any(word in str(curve.name) for word in FRACTIONS):
         return curve
     mantissa, exponent = np.frexp(curve)
-<<<<<<< HEAD
-    return pd.Series(np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS), curve.index, name=curve.name)
-=======
     return pd.Series(np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS))
->>>>>>> 7e3be232b9f06d638f57a59e19b69cda2d0a19bd
 
 
 def _write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
