@@ -25,17 +25,16 @@ from weakref import WeakSet
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from bayesticket.attention.named import NAMED, uniform
 from bayesticket.attention.teachers import notice_of_edits, teacher_attention
 from bayesticket.errors import refuse, refuse_case, refuse_name, require_choice, require_integer, require_several
 from bayesticket.model import HookedTransformer, copied, made_for, task_of
 from bayesticket.seeding import seeded_generator
 from bayesticket.specs import Spec, spec
-from bayesticket.tasks import AbstractTask, Examples, places_in, uniform_over
-
-NAMES = ("oracle", "adversarial", "uniform", "shifted")
+from bayesticket.tasks import AbstractTask, Examples, places_in
 
 
 @runtime_checkable
@@ -136,7 +135,7 @@ Target = str | Tensor | HookedTransformer | Permuted | Teacher | HoldsModel | Pa
 
 def as_target(field: str, given: object) -> Target:
     """Checks a target as far as possible without examples; a run is replaced by its model."""
-    if isinstance(given, str) and given in NAMES:
+    if isinstance(given, str) and given in NAMED:
         return given
     if isinstance(given, Tensor):
         # A copy, so that later changes to the given tensor do not change the target.
@@ -156,7 +155,7 @@ def _teacher(field: str, given: object, epoch: int | None = None) -> HookedTrans
     else:
         raise refuse(field, given, "a Run or the path of a saved one, where an epoch is given")
     if not isinstance(teacher, HookedTransformer):
-        raise refuse(field, given, f"one of {NAMES}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
+        raise refuse(field, given, f"one of {tuple(NAMED)}, a tensor, a HookedTransformer, a Run, or Permuted(…)")
     notice_of_edits(field, run)
     return teacher
 
@@ -184,7 +183,7 @@ def _run_at(field: str, given: str | Path) -> object:
         is_run = False
     if isinstance(given, str) and not is_run:
         others = ("a tensor", "a HookedTransformer", "a Run or the path of a saved one", "Permuted(…)")
-        raise refuse_name(field, given, (*NAMES, *others))
+        raise refuse_name(field, given, (*NAMED, *others))
     return Run.load(given)
 
 
@@ -222,7 +221,7 @@ def resolve(
     if examples.queries is not None:
         return _resolve_at(target, examples, layer, query, heads)
     if isinstance(target, str):
-        return _shared_row(rearrange(_NAMED[target](examples.informative), "n key -> n 1 key"))
+        return _shared_row(rearrange(NAMED[target](examples.informative), "n key -> n 1 key"))
     if isinstance(target, Permuted):
         return _permute(target, resolve(target.target, examples, layer, query=query, heads=heads), len(examples))
     if isinstance(target, HookedTransformer | Teacher):
@@ -256,7 +255,7 @@ def _resolve_at(
     if target == "uniform":
         weights = rearrange(uniform(torch.ones_like(seen[:1], dtype=torch.bool)), "n key -> n 1 key")
     elif isinstance(target, str):
-        weights = _shared_row(rearrange(_NAMED[target](examples.at(position).informative), "n key -> n 1 key"))
+        weights = _shared_row(rearrange(NAMED[target](examples.at(position).informative), "n key -> n 1 key"))
     else:
         assert isinstance(target, Permuted)
         inner = resolve(target.target, examples, layer, query=position, heads=heads)
@@ -296,35 +295,6 @@ def _fit_to(examples: Examples, target: Tensor) -> Float[Tensor, "n heads T"]:
 def _shared_row(target: Float[Tensor, "n 1 T"]) -> Float[Tensor, "m 1 T"]:
     """The target with a single row if all examples share it."""
     return target[:1] if (target == target[:1]).all() else target
-
-
-def oracle(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """The oracle posterior: uniform over the informative positions."""
-    return uniform_over(informative, torch.float64)
-
-
-def adversarial(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """Uniform over the distractors."""
-    if informative.all(-1).any():
-        raise refuse("target", "adversarial", "a task in which every sequence has a distractor")
-    return uniform_over(~informative, torch.float64)
-
-
-def uniform(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """Uniform over all positions."""
-    return uniform_over(torch.ones_like(informative), torch.float64)
-
-
-def shifted(informative: Bool[Tensor, "n T"]) -> Float[Tensor, "n T"]:
-    """The oracle moved cyclically, in each sequence by the smallest shift among those that overlap it least."""
-    if informative.shape[-1] < 2:
-        raise refuse("target", "shifted", "sequences of at least two positions")
-    moved = torch.stack([informative.roll(shift, -1) for shift in range(1, informative.shape[-1])])
-    best = (moved & informative).sum(-1).argmin(0)
-    return uniform_over(moved[best, torch.arange(len(informative), device=informative.device)], torch.float64)
-
-
-_NAMED = {"oracle": oracle, "adversarial": adversarial, "uniform": uniform, "shifted": shifted}
 
 
 def _permute(spec: Permuted, target: Float[Tensor, "m heads T"], n: int) -> Float[Tensor, "n heads T"]:

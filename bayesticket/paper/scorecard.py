@@ -18,6 +18,7 @@ STATEMENTS: Mapping[str, str] = {
     "Theorem 5.2": "a KL prior toward the oracle removes the plateau",
     "Props. B.1 and B.2": "optimisers with weight decay contract norms",
     "Conjecture E.1": "on the plateau the attention scores contract",
+    "Conjecture E.2": "several heads satisfy the structural condition together",
 }
 """The statements that claims are about, and what they say; all other claims are about their figure."""
 Model = Literal["minimal model", "standard layer"]

@@ -239,7 +239,7 @@ def as_queries(given: object, n_positions: int, field: str = "queries") -> tuple
     accepted = f"None, or positions of the sequence in ascending order, 0 to {n_positions - 1}"
     if isinstance(given, Tensor | np.ndarray):
         given = given.tolist()
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+    if not isinstance(given, Sequence) or isinstance(given, str) or not 0 < len(given) <= n_positions:
         raise refuse(field, given, accepted)
     queries = tuple(given)
     whole = all(isinstance(query, int) and not isinstance(query, bool) for query in queries)
