@@ -101,8 +101,8 @@ class Context:
         if key not in self._targets:
             found = resolve(self._apart(target), self.batch, layer, query=site.position, heads=site.heads)
             self._targets[key] = (target, found)  # the target beside its weights, so that its id stays its own
-        weights, index = self._targets[key][1], self._now.index
-        return weights if index is None or len(weights) == 1 else weights[index]
+        weights = self._targets[key][1]
+        return weights if len(weights) == 1 else weights[self.selected]
 
     def _apart(self, target: Target) -> Target:
         """The target, with a copy of a teacher that is the model itself: as it was when it was first asked for."""

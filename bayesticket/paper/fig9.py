@@ -27,7 +27,9 @@ ANYWHERE = "operands anywhere"
 """The layout in which distractors have tokens of their own, so that their values can have a subspace of their own."""
 PARTS = (PLAIN, ANYWHERE)
 HEADS = 4
-OVERLAP, HEAD_LEAST = "subspace_overlap", "informative_mass_least[{}]"
+OVERLAP, HEAD_LEAST = "subspace_overlap", "informative_mass_least[head=each][{}]"
+POOLED = "distributed_mass[2]"
+"""The least pooled mass: the entry of the measure that follows those of both operands."""
 
 
 def with_width(prior: str, width: int) -> str:
@@ -75,7 +77,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
                 shown[OVERLAP] = Panel("overlap of the values' subspaces")
             pictures[f"Widths, {prior}, {part}; median and quartiles over seeds."] = _bands(runs, names, shown)
     for layout in LAYOUTS:
-        shown = {"distributed_mass[least]": Panel("least mass of all heads together")}
+        shown = {POOLED: Panel("least mass of all heads together")}
         shown |= {HEAD_LEAST.format(f"H{head}"): Panel(f"least mass of head {head}") for head in range(HEADS)}
         named = {prior: arm_of(layout, with_heads(prior)) for prior in PRIORS}
         pictures[f"Four heads, {layout}; median and quartiles over seeds."] = _bands(runs, named, shown)
@@ -203,7 +205,7 @@ def _together(runs: Runs, layout: str, reading: Grokking) -> Claim:
     every = [curves for each in found.values() for curves in each]
 
     def together(curves: Curves) -> float:
-        return at(curves, "distributed_mass[least]")
+        return at(curves, POOLED)
 
     def alone(curves: Curves) -> float:
         return max(at(curves, HEAD_LEAST.format(f"H{head}")) for head in range(HEADS))

@@ -101,7 +101,7 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
     for arm in arms:
         for seed, curves in curves_of(results.runs, arm).items():
             file = folder / f"{(header := results.headers[arm, seed]).id}.parquet"
-            if not file.exists() or _read_run(file).header != header:
+            if not file.exists() or read_run(file).header != header:
                 _write_run(file, header, pd.DataFrame(curves))
     ids = {arm: [results.headers[arm, seed].id for seed in seeds] for arm in arms}
     text = json.dumps({"seeds": seeds, "runs": ids}, ensure_ascii=False, indent=1)
@@ -118,7 +118,7 @@ def read_results(directory: str | os.PathLike[str], name: str) -> Results:
     """
     place = require_path("directory", directory, "a directory with results")
     ids = _read_ids(place / f"{name}.json")
-    runs = {key: _read_run(place / CURVES / f"{run}.parquet") for key, run in ids.items()}
+    runs = {key: read_run(place / CURVES / f"{run}.parquet") for key, run in ids.items()}
     headers = {key: run.header for key, run in runs.items()}
     return Results(Runs(assemble(runs).curves.assign_attrs(trained_by=training_command(name, headers))), headers)
 
@@ -162,7 +162,8 @@ def _write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
     write_atomically(path, write)
 
 
-def _read_run(path: Path) -> RunSummary:
+def read_run(path: Path) -> RunSummary:
+    """Reads the file of a run."""
     with reading(path):
         file = pq.ParquetFile(path, read_dictionary=["curve"])
         header = Header.from_json(json.loads(file.metadata.metadata[b"run"]))

@@ -3,9 +3,11 @@
 import pytest
 from worlds import worlds_of
 
-from bayesticket.paper import MODULES, NAMES, find_figure
+from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, find_figure
 from bayesticket.paper.comparing import MATCHING
-from bayesticket.paper.figure import SHARES
+from bayesticket.paper.figure import SHARES, Scale, arm_names
+from bayesticket.runs.loop import Training
+from bayesticket.sweeps import Runs
 
 ALL = {"reproduced", "partly", "not reproduced", "undecided"}
 TWO = {"The measured gradient never exceeds the bound (Lemma 5.1)."}
@@ -47,6 +49,26 @@ def test_what_holds_in_the_first_world_holds_by_every_rule_but_those_that_exclud
     claims = find_figure(module).claims(worlds_of(module)[0])
     failed = [claim.said for claim in claims if claim.verdict != "reproduced"]
     assert failed == EXCLUDED.get(module, [])
+
+
+def recorded_by(config):
+    """The curves that a run of this configuration records."""
+    return set(Training(config).observed())
+
+
+@pytest.mark.parametrize("module", OF_BOTH_MODELS)
+def test_a_figure_reads_no_curve_that_its_runs_do_not_record(module):
+    """Arms that need the results of others record no less than those without a measure of their own."""
+    figure, runs = find_figure(module), worlds_of(module)[0]
+    tiny = Scale(seeds=1, epochs=4, p=5, record_every=2)
+    records = {arm: recorded_by(config) for arm, config in figure.arms(tiny).items()}
+    curves = runs.curves
+    for arm in arm_names(runs):
+        unknown = [name for name in curves.data_vars if arm in records and name not in records[arm]]
+        curves = curves.assign({name: curves[name].where(curves["intervention"] != arm) for name in unknown})
+    kept = Runs(curves.drop_vars([name for name in curves if curves[name].isnull().all()]))
+    said = [[(each.said, each.verdict, each.account) for each in figure.claims(given)] for given in (runs, kept)]
+    assert said[0] == said[1]
 
 
 EXCLUDED: dict[str, list[str]] = {

@@ -148,7 +148,7 @@ def by_fig9():
             for prior in fig9.PRIORS:
                 for n, width in enumerate(fig9.WIDTHS):
                     kl = line((0, 1), (max(condensed[n] - 20, 1), 1), (condensed[n], 0.05))
-                    tables = lives(grokked[n], kl_to_oracle=kl)
+                    tables = [each.drop(columns=fig9.OVERLAP) for each in lives(grokked[n], kl_to_oracle=kl)]
                     if part == fig9.ANYWHERE:
                         tables = [
                             curves.assign(**{fig9.OVERLAP: overlap[n] + 0.001 * s}) for s, curves in enumerate(tables)
@@ -159,7 +159,7 @@ def by_fig9():
                 arms[arm_of(layout, f"{prior}, 1 head")] = lives(3000, informative_mass_least=0.4)
                 arms[arm_of(layout, fig9.with_heads(prior))] = [
                     curves.assign(**{
-                        "distributed_mass[least]": together,
+                        fig9.POOLED: together,
                         **{fig9.HEAD_LEAST.format(f"H{h}"): each for h in range(fig9.HEADS)},
                     })
                     for curves, together, each in zip(lives(3000), pooled, alone, strict=True)
