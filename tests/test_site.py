@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 import bayesticket as bt
+from bayesticket.paper import MODULES, find_figure
 
 ROOT = Path(__file__).parent.parent
 
@@ -109,3 +110,15 @@ def test_the_workflow_says_which_repository_it_publishes():
     text = (ROOT / ".github" / "workflows" / "site.yml").read_text(encoding="utf-8")
     assert "SITE_REPOSITORY: ${{ github.repository }}" in text
     assert "make docs" in text
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_figure_of_the_paper_has_a_page_with_its_title_and_results(name):
+    text = (ROOT / "docs" / "paper" / f"{name}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {find_figure(name).title}\n")
+    assert f"```{{paper-figure}} {name}\n```" in text
+    assert f"\npaper/{name}\n" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_there_is_no_page_of_a_figure_that_does_not_exist():
+    assert {page.stem for page in (ROOT / "docs" / "paper").glob("*.md")} == set(MODULES)

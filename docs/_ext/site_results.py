@@ -1,4 +1,4 @@
-"""The page about results: made from the results that come with the library, whenever the site is built."""
+"""The pages about results: made from the results that come with the library, whenever the site is built."""
 
 import re
 from functools import cache
@@ -10,7 +10,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from bayesticket.figures import Cell, Table
-from bayesticket.paper.figure import VERDICTS
+from bayesticket.paper import OF_BOTH_MODELS, find_figure
+from bayesticket.paper.figure import STANDARD_NAME, VERDICTS, PaperFigure
 from bayesticket.paper.findings import TERMS, findings
 from bayesticket.paper.report import write_report
 from bayesticket.paper.results import SHIPPED
@@ -70,18 +71,27 @@ class UnjudgedClaims(SphinxDirective):
         return self.parse_text_to_nodes(markdown(unjudged_table()))
 
 
-class PaperFigures(SphinxDirective):
-    """A section for each figure that was run: what was run, its interactive pictures, what was measured."""
+class PaperFigureResults(SphinxDirective):
+    """A figure of the paper in both models: what was run, its interactive pictures, what was measured."""
+
+    required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        """Sections, in the order of the figures."""
-        return [self._section(each) for each in shipped()]
+        """A section for each model that was run, or a sentence that says how to run it."""
+        name = self.arguments[0]
+        judged = [each for each in shipped() if each.figure.name in (name, name + STANDARD_NAME)]
+        return [self._section(each) for each in judged] if judged else self._not_run(find_figure(name))
+
+    def _not_run(self, figure: PaperFigure) -> list[nodes.Node]:
+        said = f"No results of it come with the library yet; `bayesticket reproduce {figure.name}` trains its runs."
+        return self.parse_text_to_nodes("\n\n".join([figure.about, *figure.notes, said]))
 
     def _section(self, judged: Judged) -> nodes.section:
         figure, name = judged.figure, judged.figure.name
-        section = nodes.section("", nodes.title(text=figure.title), ids=[name], names=[name])
+        model = judged.model.capitalize() if self.arguments[0] in OF_BOTH_MODELS else "What was found"
+        section = nodes.section("", nodes.title(text=model), ids=[name], names=[name])
         self.state.document.note_explicit_target(section)
-        section += nodes.paragraph(text=figure.description)
+        section += [nodes.paragraph(text=text) for text in (figure.description, *figure.notes)]
         for caption, picture in figure.draw(judged.results.runs).items():
             section += [nodes.paragraph(text=caption), nodes.raw("", figure_html(picture), format="html")]
         for claim in judged.claims:
@@ -89,7 +99,7 @@ class PaperFigures(SphinxDirective):
                 "", "", nodes.strong(text=claim.said), nodes.Text(f" {VERDICTS[claim.verdict]}. ")
             )
             section += nodes.bullet_list(
-                "", *(nodes.list_item("", nodes.paragraph(text=line)) for line in claim.measured.splitlines())
+                "", *(nodes.list_item("", nodes.paragraph(text=line)) for line in claim.account.splitlines())
             )
         return section
 
@@ -105,6 +115,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("findings", Findings)
     app.add_directive("scorecard", Scorecard)
     app.add_directive("unjudged-claims", UnjudgedClaims)
-    app.add_directive("paper-figures", PaperFigures)
+    app.add_directive("paper-figure", PaperFigureResults)
     app.connect("build-finished", write_full_report)
     return {"parallel_read_safe": True}
