@@ -1,0 +1,64 @@
+"""Results grow by the runs that they lack, and nothing is trained that has a file among them."""
+
+from pathlib import Path
+
+import pytest
+
+from bayesticket.errors import BayesticketError
+from bayesticket.paper import find_figure
+from bayesticket.paper.figure import Scale
+from bayesticket.paper.results import CURVES, read_results
+from bayesticket.specs import spec_id
+
+ROOT = Path(__file__).parents[2]
+TINY = Scale(seeds=1, epochs=8, p=5, record_every=4)
+MORE = Scale(seeds=2, epochs=8, p=5, record_every=4)
+
+
+@pytest.fixture
+def add_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from add_results import add_results
+
+    return add_results
+
+
+def runs_in(place):
+    return {path.name for path in place.iterdir() if path.is_dir() and (path / "run.json").exists()}
+
+
+def files_in(results):
+    return {path.stem: path.read_bytes() for path in (results / CURVES).iterdir()}
+
+
+def test_another_seed_is_trained_and_those_with_a_file_are_not(add_results, tmp_path):
+    figure, results = find_figure("fig1"), tmp_path / "results"
+    add_results(figure, TINY, tmp_path / "first", results, workers=1)
+    before = files_in(results)
+    assert set(before) == runs_in(tmp_path / "first")
+    add_results(figure, MORE, tmp_path / "second", results, workers=1)
+    after = files_in(results)
+    assert runs_in(tmp_path / "second") == set(after) - set(before)
+    assert {name: after[name] for name in before} == before
+    assert read_results(results, "fig1").runs.seeds == [0, 1]
+    assert set(read_results(results, "fig1").by_id) == set(after)
+
+
+def test_runs_that_others_are_made_from_are_trained_again_where_their_weights_are_not_in_the_store(
+    add_results, tmp_path
+):
+    figure, results = find_figure("fig2"), tmp_path / "results"
+    add_results(figure, TINY, tmp_path / "first", results, workers=1)
+    first = {header.id for header in read_results(results, "fig2").headers.values()}
+    add_results(figure, TINY, tmp_path / "second", results, workers=1)
+    assert runs_in(tmp_path / "second") == {spec_id(config) for config in figure.configs(TINY).values()}
+    assert {header.id for header in read_results(results, "fig2").headers.values()} == first
+
+
+def test_results_of_other_runs_are_not_replaced(add_results, tmp_path):
+    figure, results = find_figure("fig1"), tmp_path / "results"
+    add_results(figure, MORE, tmp_path / "store", results, workers=1)
+    before = files_in(results)
+    with pytest.raises(BayesticketError, match="would be lost"):
+        add_results(figure, TINY, tmp_path / "store", results, workers=1)
+    assert files_in(results) == before

@@ -1,0 +1,74 @@
+"""Adds to the results that come with the library: trains the runs that have no file there, then writes the figure's.
+
+python tools/add_results.py decay fig3 --seeds 10 --store runs
+
+Runs of arms in which a figure finds something, such as tickets, are trained again where the store lacks their weights,
+and their files are replaced, so that all of the figure is about the same trainings.
+"""
+
+import argparse
+from pathlib import Path
+
+from bayesticket.paper import find_figure
+from bayesticket.paper.figure import PaperFigure, Scale
+from bayesticket.paper.results import CURVES, SHIPPED, Results, read_run, require_kept, write_results
+from bayesticket.runs import RunDirectory
+from bayesticket.specs import spec_id
+from bayesticket.sweeps import Configs, RunSummary, assemble, load_runs, train_missing
+
+
+def add_results(
+    figure: PaperFigure, scale: Scale, store: Path, results: Path = SHIPPED, workers: int | None = None
+) -> None:
+    """Trains the runs of a figure that are neither in the store nor among the results, and writes its results."""
+    configs = figure.configs(scale)
+    if figure.then is None:
+        _train(_without_file(configs, results), store, workers)
+    else:
+        _train(configs, store, workers)
+        further = figure.further(scale, load_runs(configs, store))
+        _train(_without_file(further, results), store, workers)
+        configs = {**configs, **further}
+    require_kept(configs, results, figure.name, all_arms=True)
+    runs = {key: _summary(spec_id(config), store, results) for key, config in configs.items()}
+    headers = {key: run.header for key, run in runs.items()}
+    write_results(Results(assemble(runs), headers), results, figure.name)
+
+
+def _train(configs: Configs, store: Path, workers: int | None) -> None:
+    if configs:
+        train_missing(configs, store, workers=workers)
+
+
+def _without_file(configs: Configs, results: Path) -> Configs:
+    return {key: config for key, config in configs.items() if not _file(spec_id(config), results).exists()}
+
+
+def _file(run: str, results: Path) -> Path:
+    return results / CURVES / f"{run}.parquet"
+
+
+def _summary(run: str, store: Path, results: Path) -> RunSummary:
+    """A run from the store, or else from its file."""
+    directory = RunDirectory(store / run)
+    if not directory.has_ended():
+        return read_run(_file(run, results))
+    header = directory.header()
+    return RunSummary(header, directory.curves(header), store / run)
+
+
+def main() -> None:
+    """Adds the figures that are named, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", metavar="FIGURE")
+    parser.add_argument("--seeds", type=int, default=Scale().seeds)
+    parser.add_argument("--store", type=Path, default=Path("runs"))
+    parser.add_argument("--workers", type=int)
+    given = parser.parse_args()
+    for name in given.figures:
+        add_results(find_figure(name), Scale(seeds=given.seeds), given.store, workers=given.workers)
+        print(f"{name}: in {SHIPPED}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
