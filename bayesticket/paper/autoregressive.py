@@ -49,13 +49,16 @@ UNPREDICTED = 0.95
 
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
     """Next-token prediction with each prior, and the parity alone without a prior and with the oracle."""
-    sizes = {"n": N, "k": K, "n_samples": min(2 * STEPS * BATCH, 20 * scale.p)}
+    n_samples = min(2 * STEPS * BATCH, 20 * scale.p)
     options = {
         "train_fraction": 0.5, "batch_size": BATCH, "epochs": min(EPOCHS, scale.epochs),
         "record_every": max(1, scale.record_every // STEPS),
     }  # fmt: skip
     measures = (ExplainingAway(), Loss(query=N))
-    tasks = {NEXT: (AutoregressiveParity(**sizes), PRIORS), ALONE: (SparseParity(**sizes), (NONE, ORACLE))}
+    tasks = {
+        NEXT: (AutoregressiveParity(n=N, k=K, n_samples=n_samples), PRIORS),
+        ALONE: (SparseParity(n=N, k=K, n_samples=n_samples), (NONE, ORACLE)),
+    }
     return {
         arm_of(part, prior): arm(scale, PRIORS[prior], task=task, measures=measures, **options)
         for part, (task, priors) in tasks.items()
