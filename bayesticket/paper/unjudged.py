@@ -108,11 +108,6 @@ UNJUDGED = (
         "formula is given.",
     ),
     Unjudged(
-        "Autoregressive grokking, in next-token prediction on sparse parity.",
-        "App. G.3",
-        "Our copy of the paper has the settings of this experiment, and no claim about its outcome.",
-    ),
-    Unjudged(
         "The numbers that the figures show.",
         "Figures 1 to 11",
         "Our copy of the paper has lost its figures and formulas, so only what its sentences say of them is judged.",

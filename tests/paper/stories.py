@@ -23,6 +23,7 @@ FLAT = {
     "subspace_overlap": 0.5, "distributed_mass[2]": 0.5,
     **{f"informative_mass_least[head=each][H{head}]": 0.2 for head in range(4)},
     **{f"T={length}/{kind}_accuracy": 0.1 for length in (8, 12, 16, 24) for kind in ("test", "unseen")},
+    "train_loss[query=20]": 1.0,
     **{f"separability_margin[of=readings][{entry}]": 1.0 for entry in ("least/distractors", "least/others")},
 }  # fmt: skip
 """What is recorded beside accuracies, where a story says nothing of it."""

@@ -8,7 +8,18 @@ import torch
 from stories import line, runs_of, story
 
 import bayesticket as bt
-from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, equation9, fig2, fig6, fig10, find_figure, lost
+from bayesticket.paper import (
+    MODULES,
+    NAMES,
+    OF_BOTH_MODELS,
+    autoregressive,
+    equation9,
+    fig2,
+    fig6,
+    fig10,
+    find_figure,
+    lost,
+)
 from bayesticket.paper.arms import LAYOUTS, PLAIN
 from bayesticket.paper.best import with_strength
 from bayesticket.paper.comparing import arm_of
@@ -20,7 +31,7 @@ from bayesticket.specs import spec_id
 from bayesticket.sweeps import sweep_configs
 
 APPENDIX = ("fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "practical")
-MAIN_TEXT = [name for name in OF_BOTH_MODELS if name not in APPENDIX]
+MAIN_TEXT = [name for name in OF_BOTH_MODELS if name not in (*APPENDIX, "autoregressive")]
 
 
 @pytest.mark.parametrize(("field", "least"), [("seeds", 1), ("epochs", 1), ("p", 3), ("record_every", 1)])
@@ -81,6 +92,22 @@ def test_the_figures_of_the_appendix_differ_from_that_in_what_they_are_about():
             assert config.epochs == epochs[0], arm
             if name not in ("fig8", "fig9"):
                 assert (config.model == bt.Architecture()) == (not arm.startswith("small")), arm
+
+
+def test_next_tokens_are_predicted_on_the_sequences_whose_parity_is_asked_for_alone():
+    for seed in (0, 1):
+        tokens, alone = (
+            replace(autoregressive.arms(Scale())[name], seed=seed).split()
+            for name in (autoregressive.BARE, autoregressive.BARE_ALONE)
+        )
+        for one, other in ((tokens.train, alone.train), (tokens.test, alone.test)):
+            assert torch.equal(one.tokens, other.tokens)
+            assert torch.equal(one.targets[:, -1], other.targets)
+            assert torch.equal(one.informative[:, -1], other.informative)
+            assert one.answerable == (autoregressive.N,)
+            assert len(one) == 2 * autoregressive.BATCH
+    for config in autoregressive.arms(Scale()).values():
+        assert (config.batch_size, config.epochs) == (autoregressive.BATCH, autoregressive.EPOCHS)
 
 
 def test_each_prior_of_figure_6_has_three_strengths_and_each_teacher_is_of_another_seed(tmp_path):

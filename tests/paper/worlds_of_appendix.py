@@ -3,7 +3,7 @@
 import numpy as np
 from stories import line, runs_of, story
 
-from bayesticket.paper import fig6, fig7, fig8, fig9, fig10, fig11, practical
+from bayesticket.paper import autoregressive, fig6, fig7, fig8, fig9, fig10, fig11, practical
 from bayesticket.paper.arms import LAYOUTS, NOISY, PLAIN
 from bayesticket.paper.best import with_strength
 from bayesticket.paper.comparing import arm_of
@@ -251,7 +251,43 @@ def by_fig11():
     ]
 
 
+# Next-token prediction ----------------------------------------------------------------------------------------------
+
+
+def tokens_of(epoch, *, alive=True, bits=1.0, measured=0.1, n_seeds=5):
+    """Runs of next-token prediction: whether the gradient stays, and the loss on bits as a share of log 2."""
+    late = 0.5 if alive else 0.01
+    n = autoregressive.N
+    made = {
+        "attention_gradient": line((0, 0.1), (100, 1.0), (300, 1.0), (320, late)),
+        "train_loss": ((n - 1) * bits * np.log(2) + 0.02) / (n + 1),
+        autoregressive.ANSWER: 0.02,
+        "explaining_away[measured]": measured,
+        "explaining_away[measured/local]": measured / 0.2,
+    }
+    return lives(epoch, n_seeds, **made)
+
+
+def by_autoregressive():
+    names = autoregressive
+
+    def world(none, oracle, wrong, alone, drawn_alone=300, **kind):
+        epochs = {names.BARE: none, names.DRAWN: oracle, names.MISLED: wrong}
+        epochs |= {names.BARE_ALONE: alone, names.DRAWN_ALONE: drawn_alone}
+        return {name: tokens_of(epoch, **kind) for name, epoch in epochs.items()}
+
+    claimed, against = world(6000, 2000, None, 4000), world(2000, 6000, 1000, 8000, alive=False, measured=0.3)
+    others = {
+        "some alive": world(6000, 2000, 4000, 4000, alive=False),
+        "predicted": world(4000, 4000, 4000, 4000, bits=0.5),
+        "a little later": world(4000, 4000, 4000, 4400),
+    }
+    mixed = {name: [*claimed[name][:3], *others["some alive"][name][3:]] for name in claimed}
+    made = [claimed, against, *others.values(), mixed | {names.MISLED: others["some alive"][names.MISLED]}]
+    return [runs_of(arms) for arms in made]
+
+
 WORLDS = {
     "fig6": by_fig6, "fig7": by_fig7, "fig8": by_fig8, "fig9": by_fig9, "fig10": by_fig10, "fig11": by_fig11,
-    "practical": by_practical,
+    "autoregressive": by_autoregressive, "practical": by_practical,
 }  # fmt: skip
