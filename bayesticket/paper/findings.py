@@ -250,16 +250,16 @@ def _factorial(found: Found) -> Finding | None:
 def _tickets(found: Found) -> Finding | None:
     if "fig4" not in found:
         return None
-    arms = (tickets.BAYES, tickets.TAUGHT, tickets.WINNING, tickets.TRANSFER)
+    arms = (tickets.BAYES, tickets.TAUGHT, tickets.WINNING, tickets.TRANSFER, tickets.DENSE)
     times = {arm: arm_times(found["fig4"].runs, arm_of(PLAIN, arm)) for arm in arms}
-    bayes, taught, own, fresh = (grokked_at(times[arm]) for arm in arms)
+    bayes, taught, own, fresh, dense = (grokked_at(times[arm]) for arm in arms)
     return Finding(
         f"with constant distractors, the Bayesian ticket (fresh weights and the prior) grokked {bayes}, and the "
         f"winning ticket (pruned, then trained again) {own} on its own weights and {fresh} on fresh ones "
         f"({_p(times[tickets.BAYES], times[tickets.TRANSFER])} against the last); with a prior toward the attention of "
-        f"a trained model fresh weights grokked {taught}",
+        f"a trained model fresh weights grokked {taught}; the dense model without either {dense}",
         f"the Bayesian ticket {bayes}, the winning ticket {own} and {fresh}, with the attention of a trained model "
-        f"{taught}",
+        f"{taught}, the dense model {dense}",
     )
 
 
