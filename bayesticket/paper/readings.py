@@ -44,6 +44,8 @@ class Grokking:
 
 
 UNSEEN, TEST = Grokking("unseen_accuracy"), Grokking("test_accuracy")
+HALF = replace(UNSEEN, threshold=0.5)
+"""Half of the unseen examples are answered: a time that models have too which never reach the threshold."""
 OTHERS = (replace(UNSEEN, threshold=OTHER_THRESHOLD), TEST, replace(TEST, threshold=OTHER_THRESHOLD))
 
 BY_UNSEEN = (
