@@ -16,6 +16,8 @@ from bayesticket.analysis.times import Estimate, Times, require_times
 from bayesticket.errors import refuse_case, require_integer, require_number
 
 Labels = Shaped[np.ndarray, " runs"]
+AllLabels = Shaped[np.ndarray, " all"]
+"""Those of all runs, where `runs` are the ones whose value is known."""
 Side = Literal["larger", "smaller"]
 MISSED = 0.025
 """The share of samples in which a 95 % interval may miss at each end."""
@@ -234,6 +236,7 @@ def told_from(found: Mapping[int, Auc | None], level: float = 0.5) -> tuple[int,
     >>> told_from({100: far, 200: near, 500: far, 1000: far, 2000: None}), told_from({100: far}, level=0.8)
     ((500, 'smaller'), None)
     """
+    sides: list[tuple[int, Side | None]]
     sides = [(epoch, each.side(level)) for epoch, each in sorted(found.items()) if each and each.reach > level]
     lasting = list(itertools.takewhile(lambda each: each[1] == sides[-1][1], reversed(sides)))
     if not lasting or (side := lasting[-1][1]) is None:
@@ -269,14 +272,14 @@ def _weights(
     return weights
 
 
-def _labels(known: Bool[np.ndarray, " all"], clusters: Sequence[Labels]) -> list[Int[np.ndarray, " runs"]]:
+def _labels(known: Bool[np.ndarray, " all"], clusters: Sequence[AllLabels]) -> list[Int[np.ndarray, " runs"]]:
     """The clusters of known runs, numbered; without clusters each run is one."""
     for each in clusters:
         _require_runs("clusters", each, known)
     return [np.unique(each[known], return_inverse=True)[1] for each in (*clusters,) or (np.arange(len(known)),)]
 
 
-def _same(known: Bool[np.ndarray, " all"], strata: Labels | None) -> Float[np.ndarray, "runs runs"]:
+def _same(known: Bool[np.ndarray, " all"], strata: AllLabels | None) -> Float[np.ndarray, "runs runs"]:
     """1 for each two known runs of one stratum, else 0."""
     if strata is None:
         return np.ones((int(known.sum()),) * 2)
