@@ -147,7 +147,7 @@ FIGURE = PaperFigure(
         f"With constant distractors {', '.join(f'{sparsity:.0%}' for sparsity in SPARSITIES)} of the weights are "
         f"removed, with random ones {SPARSITY:.0%}. Controls: a random mask that removes as much of each matrix, and "
         "dense initial weights scaled to the norm that the ticket leaves.",
-        "Pruned models may rise early and then stay below the threshold. Once the runs had shown that, the time at which "
-        f"half of the unseen examples are answered ({HALF}) was added as a reading; no verdict counts it.",
+        "Pruned models may rise early and then stay below the threshold. Once the runs had shown that, the time at "
+        f"which half of the unseen examples are answered ({HALF}) was added as a reading; no verdict counts it.",
     ),
 )

@@ -14,6 +14,7 @@ from bayesticket.files import require_directory, require_path
 from bayesticket.paper import NAMES
 from bayesticket.paper.figure import VERDICTS, PaperFigure, Scale, arm_names, curves_of
 from bayesticket.paper.findings import TERMS, findings, mirror_figure
+from bayesticket.paper.prediction import HEADING, prediction_sections
 from bayesticket.paper.readings import TEST, THRESHOLD, UNSEEN
 from bayesticket.paper.results import SHIPPED, Results, names_in
 from bayesticket.paper.rules import Rules, shared_rules
@@ -56,6 +57,8 @@ def write_report(directory: str | os.PathLike[str] | None = None, out: str | os.
         Fold(each.figure.title, tally(each.claims), figure_sections(each, of_figure))
         for each, of_figure in zip(judged, rules, strict=True)
     ]
+    if predictions := prediction_sections(results):
+        folds.append(Fold(HEADING, "grokking or never, and when", predictions))
     folds.append(Fold(HOW, _different(results), [Section("", [_times(results)], _settings(results))]))
     opening = [*_findings(judged), Section("Scorecard", _scored(judged), scorecard_table(judged)), Section("", READING)]
     return write_page(page, "What the paper's figures show when they are run again", [*opening, *folds])

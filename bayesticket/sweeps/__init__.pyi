@@ -1,7 +1,7 @@
+from .assembly import RunSummary as RunSummary
+from .assembly import assemble as assemble
 from .dataset import Label as Label
 from .dataset import Runs as Runs
-from .dataset import RunSummary as RunSummary
-from .dataset import assemble as assemble
 from .dataset import name_of as name_of
 from .display import Display as Display
 from .display import Lines as Lines

@@ -35,7 +35,8 @@ from bayesticket.runs import (
     require_tracker,
 )
 from bayesticket.specs import spec_id
-from bayesticket.sweeps.dataset import Key, Label, Runs, RunSummary, assemble, name_of
+from bayesticket.sweeps.assembly import Key, RunSummary, assemble
+from bayesticket.sweeps.dataset import Label, Runs, name_of
 from bayesticket.sweeps.display import ShowJobs
 from bayesticket.sweeps.grids import Grid, grid
 from bayesticket.sweeps.pool import failures, require_execution, train_jobs

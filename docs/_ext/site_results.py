@@ -4,15 +4,17 @@ import re
 from functools import cache
 from pathlib import Path
 
+import plotly.graph_objects as go
 from docutils import nodes
 from site_figures import figure_html
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from bayesticket.figures import Cell, Table
+from bayesticket.figures import Cell, Section, Table
 from bayesticket.paper import OF_BOTH_MODELS, find_figure
 from bayesticket.paper.figure import STANDARD_NAME, VERDICTS, PaperFigure
 from bayesticket.paper.findings import TERMS, findings
+from bayesticket.paper.prediction import prediction_sections
 from bayesticket.paper.report import write_report
 from bayesticket.paper.results import SHIPPED
 from bayesticket.paper.scorecard import Judged, judged_in, scorecard_table
@@ -20,6 +22,7 @@ from bayesticket.paper.unjudged import unjudged_table
 
 REPORT = "report.html"
 NOT_YET = "They are computed from Figures 1 to 4 and the controls, which have not been run yet."
+TOO_FEW = "The results have too few settings in which runs grok, or in which they do not."
 
 
 @cache
@@ -71,6 +74,24 @@ class UnjudgedClaims(SphinxDirective):
         return self.parse_text_to_nodes(markdown(unjudged_table()))
 
 
+class Predictions(SphinxDirective):
+    """Which measures predict grokking: tables and a figure."""
+
+    def run(self) -> list[nodes.Node]:
+        """Paragraphs, tables and a figure; a sentence where the results do not suffice."""
+        sections = prediction_sections(each.results for each in shipped())
+        return [node for section in sections for node in self._shown(section)] or self.parse_text_to_nodes(TOO_FEW)
+
+    def _shown(self, section: Section) -> list[nodes.Node]:
+        said: list[nodes.Node] = [nodes.paragraph(text=text) for text in section.text]
+        match section.content:
+            case Table():
+                said += self.parse_text_to_nodes(markdown(section.content))
+            case go.Figure():
+                said.append(nodes.raw("", figure_html(section.content), format="html"))
+        return said
+
+
 class PaperFigureResults(SphinxDirective):
     """A figure of the paper in both models: what was run, its interactive pictures, what was measured."""
 
@@ -114,6 +135,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Called by Sphinx."""
     app.add_directive("findings", Findings)
     app.add_directive("scorecard", Scorecard)
+    app.add_directive("predictions", Predictions)
     app.add_directive("unjudged-claims", UnjudgedClaims)
     app.add_directive("paper-figure", PaperFigureResults)
     app.connect("build-finished", write_full_report)

@@ -158,6 +158,7 @@ FUNCTIONS: dict[str, typing.Callable[[SimpleNamespace], tuple[typing.Callable, d
     "Runs.memorised_epochs": lambda world: (world.runs.memorised_epochs, {}),
     "Runs.times": lambda world: (world.runs.times, {"arm": "kl"}),
     "Runs.compare": lambda world: (world.runs.compare, {"arm": "kl", "other": "none"}),
+    "Runs.predict": lambda world: (world.runs.predict, {"measure": "mlp_norm", "epoch": 0}),
     "Runs.plot": lambda world: (world.runs.plot, {}),
     "RunDirectory": lambda world: (bt.RunDirectory, {"path": "saved"}),
     "Recipe.attach": lambda world: (bt.KLPrior().attach, world.seen),

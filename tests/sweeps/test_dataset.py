@@ -340,3 +340,31 @@ def test_arms_that_grok_at_epoch_0_have_no_ratio():
         for arm, accuracy in (("at once", 1.0), ("never", 0.0))
     }
     assert "ratio not defined" in str(assemble(records).compare("at once", "never"))
+
+
+# Predicting -------------------------------------------------------------------------------------------------------
+
+
+def test_a_prediction_is_of_all_arms_and_of_each_arm_by_the_values_at_an_epoch():
+    grokked = {"kl": (60, 70, None), "none": (90, None, None)}
+    runs = assemble(
+        {
+            (name, seed): recorded(epoch, mlp_norm=np.arange(11) + (0.0 if epoch is None else epoch))
+            for name, epochs in grokked.items()
+            for seed, epoch in enumerate(epochs)
+        }
+    )
+    found = runs.predict("mlp_norm", 50)
+    assert (found.groks, found.never) == (3, 3)
+    assert found.auc is not None
+    assert found.auc_within is not None
+    assert (found.auc.value, found.auc.pairs, found.auc_within.pairs) == (1.0, 9, 2 + 2)
+    assert found.left is not None
+    assert found.left.value == 1.0
+    assert runs.predict("mlp_norm", 60).groks == 2
+    assert runs.predict("mlp_norm", 50, 0.05).groks == 0
+    assert runs.sel(intervention="kl").predict("mlp_norm", 50).never == 1
+    with pytest.raises(bt.BayesticketError, match="epoch: got 55"):
+        runs.predict("mlp_norm", 55)
+    with pytest.raises(bt.BayesticketError, match="measure: got 'norm'"):
+        runs.predict("norm", 50)
