@@ -21,7 +21,10 @@ MATCHING = (
     "reproduced. All else is undecided."
 )
 """The rule of `matches`, in words."""
-ANY_EFFECT = "Undecided too where neither is earlier than no prior by that test: two arms may match by doing nothing."
+ANY_EFFECT = (
+    "Two arms may match by doing nothing: where neither is earlier than no prior by that test, the claim is not "
+    "reproduced or undecided."
+)
 """The rule of `matches` where arms are given a prior that has to do something, in words."""
 EACH_COMPARISON = (
     "Each comparison is judged by itself. Where they differ, the claim is partly reproduced, and where one is "
@@ -84,8 +87,9 @@ class Arms:
         """
 
         def judged(pair: tuple[str, str]) -> Verdict:
+            verdict = self.match(*pair)
             is_idle = none is not None and all(self.earlier(each, none) != "reproduced" for each in pair)
-            return "undecided" if is_idle else self.match(*pair)
+            return "undecided" if is_idle and verdict != "not reproduced" else verdict
 
         pair, ratio = (first, second), ratio_of(self.times[first], self.times[second])
         readings: dict[str, Verdict] = {reading: judged(each) for reading, each in others.items()}

@@ -146,7 +146,8 @@ def by_fig8():
     some = [world(claimed, good, bad), world(against, (1.0,) * 4, (0.9,) * 4)]
     return [
         *some, world(against, bad, good), world(dict.fromkeys(claimed, 4000), good, good),
-        world(claimed, good, (0.93, 0.88, 0.7, 0.5)), world(claimed, good, bad, (1.0,) * 4)
+        world(claimed, good, (0.93, 0.88, 0.7, 0.5)), world(claimed, good, bad, (1.0,) * 4),
+        world(dict.fromkeys(claimed), bad, bad), world(claimed, (1.0,) * 4, bad),
     ]  # fmt: skip
 
 
@@ -154,10 +155,10 @@ def by_fig8():
 
 
 def by_fig9():
-    def world(grokked, condensed, overlap, pooled, alone):
+    def world(grokked, condensed, overlap, pooled, alone, heads=3000):
         arms = {}
-        for part in fig9.PARTS:
-            for prior in fig9.PRIORS:
+        for part, priors in fig9.SWEPT.items():
+            for prior in priors:
                 for n, width in enumerate(fig9.WIDTHS):
                     kl = line((0, 1), (max(condensed[n] - 20, 1), 1), (condensed[n], 0.05))
                     tables = [each.drop(columns=fig9.OVERLAP) for each in lives(grokked[n], kl_to_oracle=kl)]
@@ -174,16 +175,17 @@ def by_fig9():
                         fig9.POOLED: together,
                         **{fig9.HEAD_LEAST.format(f"H{h}"): each for h in range(fig9.HEADS)},
                     })
-                    for curves, together, each in zip(lives(3000), pooled, alone, strict=True)
+                    for curves, together, each in zip(lives(heads), pooled, alone, strict=True)
                 ]  # fmt: skip
         return runs_of(arms)
 
     down, flat = (6000, 5000, 4000, 3000, 2000), (4000,) * 5
     when, share = (1000, 800, 600, 400, 200), (0.9, 0.7, 0.5, 0.3, 0.1)
     return [
-        world(down, when, share, (0.5,) * 5, (0.2,) * 5),
-        world(down[::-1], when[::-1], share[::-1], (0.5,) * 5, (0.45,) * 5),
-        world(flat, (600,) * 5, (0.5,) * 5, (0.5,) * 5, (0.2, 0.2, 0.2, 0.45, 0.45)),
+        world(down, when, share, (1.2,) * 5, (0.1,) * 5),
+        world(down[::-1], when[::-1], share[::-1], (0.8,) * 5, (0.1,) * 5),
+        world(flat, (600,) * 5, (0.5,) * 5, (1.2,) * 5, (0.1, 0.1, 0.1, 0.45, 0.45)),
+        world((None,) * 5, (20_000,) * 5, (0.5,) * 5, (1.2,) * 5, (0.1,) * 5, heads=None),
     ]
 
 
@@ -210,6 +212,7 @@ def by_fig10():
                         for each, cap in zip(tables, best, strict=True)
                     ]
                 arms[arm_of(task, prior)] = tables
+        arms[arm_of(fig10.PERMUTATIONS, fig10.ORDERED)] = lives(oracle, **form)
         return runs_of(arms)
 
     fine, broken = bounds(0.1, 400.0), bounds(0.3, 4.0)
@@ -236,22 +239,28 @@ def runs_of_half(first, second):
 
 def by_fig11():
     def falling(speed, name):
-        if speed is None:  # in a straight line
-            return lambda epochs: 60.0 - 0.02 * np.clip(epochs - 300, 0, 2500)
+        if speed is None:  # it rises
+            return lambda epochs: 20.0 + 0.01 * np.clip(epochs - 300, 0, 2500)
         rate = 1e-3 * speed * fig11.steps_of(name, 3830)
         return lambda epochs: 60.0 * np.exp(-rate * np.maximum(epochs - 300, 0))
 
     def fitted(epochs):
         return np.where(epochs < 300, 4.7, 0.01)
 
-    def world(frozen, none, oracle, speeds):
+    def world(frozen, none, oracle, speeds, memorised=300):
         arms = {}
         for layout in LAYOUTS:
             times = {fig11.NONE: none, fig11.ORACLE: oracle, fig11.FROZEN: frozen}
             arms |= {arm_of(layout, name): lives(epoch) for name, epoch in times.items()}
         for name in fig11.PERTURBED:
             arms[name] = [
-                story(grokked=1500, mlp_norm=falling(speed, name), train_loss=fitted, **{"contraction[rate]": 1e-3})
+                story(
+                    memorised,
+                    grokked=1500,
+                    mlp_norm=falling(speed, name),
+                    train_loss=fitted,
+                    **{"contraction[rate]": 1e-3},
+                )
                 for speed in speeds
             ]
         return runs_of(arms)
@@ -260,6 +269,8 @@ def by_fig11():
         world(1500, 6000, 1400, (1.0,) * 5),
         world(6000, 1500, 7500, (None,) * 5),
         world(3000, 3000, 3300, (1.0, 1.0, 1.0, None, None)),
+        world(3000, 6000, 3300, (1.0,) * 5),
+        world(None, None, None, (1.0,) * 5, memorised=None),
     ]
 
 
