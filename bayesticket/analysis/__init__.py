@@ -4,7 +4,14 @@ Everything here reads runs that exist; only tickets train new ones. Times of run
 left out.
 """
 
-from bayesticket.analysis.comparisons import Comparison, compare_times, log_rank_excess, log_rank_p, ratio_of_medians
+from bayesticket.analysis.comparisons import (
+    Comparison,
+    compare_times,
+    log_rank_excess,
+    log_rank_p,
+    log_rank_trend,
+    ratio_of_medians,
+)
 from bayesticket.analysis.overlap import jaccard_by_matrix, jaccard_distance
 from bayesticket.analysis.phases import WINDOW, Phases, find_phases, find_phases_by_norm, smoothed
 from bayesticket.analysis.power_law import PowerLaw, added_rates, power_law
@@ -35,6 +42,7 @@ __all__ = [
     "jaccard_distance",
     "log_rank_excess",
     "log_rank_p",
+    "log_rank_trend",
     "magnitude_masks",
     "median_time",
     "power_law",

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,6 +121,25 @@ def log_rank_p(times: Times, other: Times, *, resamples: int = 20_000, seed: int
     return float((sizes >= np.abs(scores[:n].sum()).round(9)).mean())
 
 
+def log_rank_trend(arms: Sequence[Times], *, resamples: int = 20_000, seed: int = 0) -> tuple[float, float]:
+    """Whether arms grok earlier the later they stand in the list: the statistic, then positive, and its two-sided p.
+
+    The statistic is `Σ_k k Σ_{i in arm k} (reached_i − H(t_i))`, with the cumulative hazard of all arms together as in
+    `log_rank_p`; its distribution is that over random permutations of the runs between the arms.
+
+    >>> arms = [Times.of([epoch, epoch + 20, epoch + 40], [5000] * 3) for epoch in (3000, 2000, 1000)]
+    >>> excess, p = log_rank_trend(arms)
+    >>> excess > 0, p < 0.01, log_rank_trend([arms[0]] * 3)
+    (True, True, (0.0, 1.0))
+    """
+    scores = _log_rank_scores(*arms)
+    places = np.repeat(np.arange(len(arms)), [len(each) for each in arms])
+    places = places - places.mean()
+    shuffled = np.random.default_rng(seed).permuted(np.tile(scores, (resamples, 1)), axis=1)
+    found = (np.concatenate([scores[None], shuffled]) @ places).round(9)
+    return float(found[0]) + 0.0, float((np.abs(found) >= np.abs(found[0])).mean())
+
+
 def log_rank_excess(times: Times, other: Times) -> float:
     """The log-rank numerator `U` of `log_rank_p`: positive if the first arm groks earlier, negative if later.
 
@@ -130,10 +150,10 @@ def log_rank_excess(times: Times, other: Times) -> float:
     return float(_log_rank_scores(times, other)[: len(times)].sum())
 
 
-def _log_rank_scores(times: Times, other: Times) -> Float[np.ndarray, " runs"]:
-    """For each run of both arms: 1 if it grokked, else 0, minus the cumulative hazard of both arms at its time."""
-    epochs = np.concatenate([times.epochs, other.epochs])
-    reached = np.concatenate([times.reached, other.reached])
+def _log_rank_scores(*arms: Times) -> Float[np.ndarray, " runs"]:
+    """For each run of all arms: 1 if it grokked, else 0, minus the cumulative hazard of all arms at its time."""
+    epochs = np.concatenate([times.epochs for times in arms])
+    reached = np.concatenate([times.reached for times in arms])
     not_before = epochs[:, None] >= epochs  # [i, j]: run i is at risk when j groks or is censored
     return reached - not_before @ (reached / not_before.sum(axis=0))
 

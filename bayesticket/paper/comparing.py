@@ -3,11 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bayesticket.analysis import Times, ratio_of_medians
+from bayesticket.analysis import Times
 from bayesticket.paper.figure import FEWEST, Claim, Verdict
 from bayesticket.paper.readings import together
-from bayesticket.paper.times import EARLIER, MATCHES, SIGNIFICANT, compared, earlier, matches, shares
+from bayesticket.paper.times import EARLIER, MATCHES, SIGNIFICANT, compared, earlier, matches, ratio_of, shares
 
+BEATS = (
+    f"{EARLIER} But an arm that does no better than another refutes the claim that it does: where the test does not "
+    "decide, and the 95% interval of the ratio of medians, the second arm over the first, begins at 1 or below and "
+    f"ends below {MATCHES:g}, the claim is not reproduced."
+)
+"""The rule of `Arms.beat`, in words."""
 MATCHING = (
     f"Two arms match if the 95% interval of the ratio of their median grokking times ends below {MATCHES:g}, with "
     f"{FEWEST} seeds or more. If they match, or the first is earlier by a log-rank test with p < {SIGNIFICANT:g}, the "
@@ -15,6 +21,11 @@ MATCHING = (
     "reproduced. All else is undecided."
 )
 """The rule of `matches`, in words."""
+ANY_EFFECT = (
+    "Two arms may match by doing nothing: where neither is earlier than no prior by that test, the claim is not "
+    "reproduced or undecided."
+)
+"""The rule of `matches` where arms are given a prior that has to do something, in words."""
 EACH_COMPARISON = (
     "Each comparison is judged by itself. Where they differ, the claim is partly reproduced, and where one is "
     "undecided, it is undecided."
@@ -51,6 +62,14 @@ class Arms:
         level = min(self.levels.get(name, SIGNIFICANT) for name in (first, second))
         return earlier(self.times[first], self.times[second], level)
 
+    def beat(self, first: str, second: str) -> Verdict:
+        """Whether one arm groks earlier than another, which refutes it where it matches; see `BEATS`."""
+        verdict = self.earlier(first, second)
+        ratio = ratio_of(self.times[second], self.times[first])
+        is_no_later = ratio is not None and ratio.low is not None and ratio.low <= 1
+        matched = is_no_later and matches(self.times[second], self.times[first])
+        return "not reproduced" if verdict == "undecided" and matched else verdict
+
     def match(self, first: str, second: str) -> Verdict:
         """Whether one arm matches or outperforms another; see `MATCHING`."""
         by_rank = self.earlier(first, second)
@@ -58,27 +77,42 @@ class Arms:
             return by_rank
         return "partly" if by_rank == "not reproduced" else "reproduced"
 
-    def matches(self, said: str, first: str, second: str, others: Pairs, by: str) -> Claim:
-        """The claim that one arm matches or outperforms another."""
-        readings: dict[str, Verdict] = {reading: self.match(*pair) for reading, pair in others.items()}
-        pair, ratio = (first, second), ratio_of_medians(self.times[first], self.times[second])
-        claim = self.claim(said, (MATCHING,), pair, [pair], self.match(*pair), readings, by)
-        return replace(claim, measured=f"{claim.measured}\nThe ratio of medians is {ratio}.")
+    def matches(
+        self, said: str, first: str, second: str, others: Pairs, by: str, none: str | None = None
+    ) -> Claim:  # fmt: skip
+        """The claim that one arm matches or outperforms another.
+
+        Given an arm without a prior, two that match are evidence only where one of them does something; see
+        `ANY_EFFECT`.
+        """
+
+        def judged(pair: tuple[str, str]) -> Verdict:
+            verdict = self.match(*pair)
+            is_idle = none is not None and all(self.earlier(each, none) != "reproduced" for each in pair)
+            return "undecided" if is_idle and verdict != "not reproduced" else verdict
+
+        pair, ratio = (first, second), ratio_of(self.times[first], self.times[second])
+        readings: dict[str, Verdict] = {reading: judged(each) for reading, each in others.items()}
+        idle = () if none is None else (none,)
+        rules, pairs = (MATCHING, *(ANY_EFFECT for _ in idle)), [pair, *((each, n) for n in idle for each in pair)]
+        claim = self.claim(said, rules, (*idle, *pair), pairs, judged(pair), readings, by)
+        shown = "not defined, as a run grokked at epoch 0" if ratio is None else ratio
+        return replace(claim, measured=f"{claim.measured}\nThe ratio of medians is {shown}.")
 
     def beats(self, said: str, first: str, second: str, others: Pairs | None = None, by: str = "a control") -> Claim:
         """The claim that one arm groks earlier than another."""
         others = others or {}
-        readings: dict[str, Verdict] = {reading: self.earlier(*pair) for reading, pair in others.items()}
+        readings: dict[str, Verdict] = {reading: self.beat(*pair) for reading, pair in others.items()}
         pair = (first, second)
-        return self.claim(said, (EARLIER,), pair, [pair], self.earlier(*pair), readings, by)
+        return self.claim(said, (BEATS,), pair, [pair], self.beat(*pair), readings, by)
 
     def beats_all(self, said: str, first: str, others: Sequence[str], readings: Pairs, by: str) -> Claim:
         """The claim that one arm groks earlier than each of others."""
         pairs = [(first, other) for other in others]
         return self.claim(
-            said, (EARLIER, EACH_COMPARISON), (first, *others), pairs,
-            together([self.earlier(*pair) for pair in pairs]),
-            {reading: self.earlier(*pair) for reading, pair in readings.items()}, by,
+            said, (BEATS, EACH_COMPARISON), (first, *others), pairs,
+            together([self.beat(*pair) for pair in pairs]),
+            {reading: self.beat(*pair) for reading, pair in readings.items()}, by,
         )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """Figure 9: the width of the model, and several heads."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import plotly.graph_objects as go
 
+from bayesticket.analysis import Times, log_rank_trend
 from bayesticket.figures import ACCURACY, KL, Panel, add_band, finish_arms, shades, stacked
 from bayesticket.interventions import Intervention, KLPrior
 from bayesticket.measures import DistributedMass, InformativeMass, SubspaceOverlap
@@ -25,11 +27,14 @@ PRIORS: Mapping[str, Intervention | None] = {NONE: None, ORACLE: KLPrior(strengt
 WIDTHS = (16, 32, 64, 128, 256)
 ANYWHERE = "operands anywhere"
 """The layout in which distractors have tokens of their own, so that their values can have a subspace of their own."""
-PARTS = (PLAIN, ANYWHERE)
+SWEPT = {PLAIN: (NONE, ORACLE), ANYWHERE: (ORACLE,)}
+"""Where widths are swept, and with which priors."""
 HEADS = 4
 OVERLAP, HEAD_LEAST = "subspace_overlap", "informative_mass_least[head=each][{}]"
 POOLED = "distributed_mass[2]"
 """The least pooled mass: the entry of the measure that follows those of both operands."""
+UNIFORM = HEADS / ModularAddition().n_positions
+"""The pooled mass of heads that attend to all positions alike."""
 
 
 def with_width(prior: str, width: int) -> str:
@@ -45,17 +50,10 @@ def with_heads(prior: str) -> str:
 def arms(scale: Scale) -> Mapping[str, TrainConfig]:
     """Every width with and without the oracle, and four heads in both layouts."""
     found: dict[str, TrainConfig] = {}
-    for width in WIDTHS:
-        for prior, made in PRIORS.items():
-            found[arm_of(PLAIN, with_width(prior, width))] = (
-                {NONE: baseline, ORACLE: with_prior}[prior](scale, "constant")
-                if width == Architecture().d_model
-                else arm(scale, made, distractors="constant", model=Architecture(d_model=width))
-            )
-            found[arm_of(ANYWHERE, with_width(prior, width))] = arm(
-                scale, made, task=ModularAddition(p=scale.p, positions="random"), model=Architecture(d_model=width),
-                measures=(SubspaceOverlap(),),
-            )  # fmt: skip
+    for part, priors in SWEPT.items():
+        for width in WIDTHS:
+            for prior in priors:
+                found[arm_of(part, with_width(prior, width))] = _of_this_width(scale, part, prior, width)
     for layout, distractors in LAYOUTS.items():
         for prior, config in ((NONE, baseline), (ORACLE, with_prior)):
             found[arm_of(layout, f"{prior}, 1 head")] = config(scale, distractors)
@@ -66,11 +64,21 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
     return found
 
 
+def _of_this_width(scale: Scale, part: str, prior: str, width: int) -> TrainConfig:
+    made, model = PRIORS[prior], Architecture(d_model=width)
+    if part == ANYWHERE:
+        task = ModularAddition(p=scale.p, positions="random")
+        return arm(scale, made, task=task, model=model, measures=(SubspaceOverlap(),))
+    if model == Architecture():
+        return {NONE: baseline, ORACLE: with_prior}[prior](scale, "constant")
+    return arm(scale, made, distractors="constant", model=model, patience=1000)
+
+
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Accuracy and divergence by width, the overlap of subspaces, the mass of heads, and grokking times."""
     pictures = {DOTS: plot_times(times_of(runs))}
-    for part in PARTS:
-        for prior in PRIORS:
+    for part, priors in SWEPT.items():
+        for prior in priors:
             names = {f"d_model {width}": arm_of(part, with_width(prior, width)) for width in WIDTHS}
             shown = {UNSEEN.curve: ACCURACY, "kl_to_oracle": KL}
             if part == ANYWHERE:
@@ -95,39 +103,40 @@ def _bands(runs: Runs, names: Mapping[str, str], shown: Mapping[str, Panel]) -> 
 
 
 FALLS = (
-    f"Kendall's tau between the width and that number, over all runs, with p < {SIGNIFICANT:g}: below zero is "
-    "reproduced, above zero is not reproduced, all else is undecided. A run in which it does not happen counts as "
-    f"later than all others. Undecided too with fewer than {FEWEST} seeds, or where it happens in fewer than half of "
-    "the runs."
+    f"A log-rank test for a trend over the widths, with p < {SIGNIFICANT:g}: less with the width is reproduced, more "
+    "is not reproduced, all else is undecided, as are fewer than "
+    f"{FEWEST} seeds. A run that ends before it happens is censored there."
 )
 """The rule of `falls`, in words."""
 
 
-def falls(values: Mapping[int, Sequence[float | None]]) -> Verdict:
-    """Whether numbers fall with the width; see `FALLS`."""
-    from scipy.stats import kendalltau
-
-    pairs = [(width, value) for width, each in values.items() for value in each]
-    known = [value for _, value in pairs if value is not None]
-    if min(map(len, values.values())) < FEWEST or len(known) < len(pairs) / 2 or len(set(known)) < 2:
+def falls(values: Mapping[int, Times]) -> Verdict:
+    """Whether epochs, or other numbers, fall with the width; see `FALLS`."""
+    arms = list(values.values())
+    excess, p = log_rank_trend(arms)
+    if min(map(len, arms)) < FEWEST or p >= SIGNIFICANT:
         return "undecided"
-    later = max(known) + 1
-    tau, p = np.array(
-        kendalltau([width for width, _ in pairs], [later if value is None else value for _, value in pairs])
-    )
-    if p >= SIGNIFICANT:
-        return "undecided"
-    return "reproduced" if tau < 0 else "not reproduced"
+    return "reproduced" if excess > 0 else "not reproduced"
 
 
 OfRun = Callable[[Curves], float | None]
 
 
-def _by_width(runs: Runs, part: str, prior: str, of_run: OfRun) -> dict[int, list[float | None]]:
-    return {
-        width: [of_run(each) for each in curves_of(runs, arm_of(part, with_width(prior, width))).values()]
-        for width in WIDTHS
-    }
+def _by_width(runs: Runs, part: str, prior: str, of_run: OfRun) -> dict[int, Times]:
+    """A number of each run by width, or, where a run has none, its last epoch."""
+
+    def numbers(width: int) -> Times:
+        tables = list(curves_of(runs, arm_of(part, with_width(prior, width))).values())
+        found = [of_run(each) for each in tables]
+        ends = [float(each[UNSEEN.curve].index[-1]) for each in tables]
+        return Times(
+            np.array(
+                [end if value is None else max(float(value), 0.0) for value, end in zip(found, ends, strict=True)]
+            ),
+            np.array([value is not None for value in found]),
+        )
+
+    return {width: numbers(width) for width in WIDTHS}
 
 
 def judge(runs: Runs) -> list[Claim]:
@@ -141,21 +150,22 @@ def _judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
 
 def _of_width(said: str, rule: str, runs: Runs, of_run: OfRun, main: tuple[str, str], form: str) -> Claim:
     """A claim that something falls with the width, judged in one part with one prior, the others as readings."""
-    found = {(part, prior): _by_width(runs, part, prior, of_run) for part in PARTS for prior in PRIORS}
-    known = {key: each for key, each in found.items() if any(v is not None for values in each.values() for v in values)}
+    swept = [(part, prior) for part, priors in SWEPT.items() for prior in priors]
+    found = {each: _by_width(runs, *each, of_run) for each in swept}
+    known = {each: of for each, of in found.items() if any(times.reached.any() for times in of.values())}
     lines = [
-        f"{part}, {prior}: " + "; ".join(f"d_model {w} {_shown(values, form)}" for w, values in each.items()) + "."
-        for (part, prior), each in known.items()
+        f"{part}, {prior}: " + "; ".join(f"d_model {w} {_shown(times, form)}" for w, times in of.items()) + "."
+        for (part, prior), of in known.items()
     ]
-    readings: dict[str, Verdict] = {f"{p}, {prior}": falls(each) for (p, prior), each in known.items()}
+    readings: dict[str, Verdict] = {", ".join(each): falls(of) for each, of in known.items() if each != main}
     return Claim(
         said, (rule, FALLS), "\n".join(lines) or "This happens in none of the runs.", falls(found[main]),
-        arms=tuple(arm_of(part, with_width(prior, w)) for part in PARTS for prior in PRIORS for w in WIDTHS),
-        readings={each: verdict for each, verdict in readings.items() if each != ", ".join(main)},
+        arms=tuple(arm_of(part, with_width(prior, w)) for part, prior in swept for w in WIDTHS), readings=readings,
     )  # fmt: skip
 
 
-def _shown(values: Sequence[float | None], form: str) -> str:
+def _shown(times: Times, form: str) -> str:
+    values = [float(value) if known else None for value, known in zip(times.epochs, times.reached, strict=True)]
     return when(values) if form == "epoch" else across(values, form)
 
 
@@ -175,62 +185,86 @@ def _grokking(runs: Runs, reading: Grokking) -> Claim:
     )  # fmt: skip
 
 
-def _overlap_at_the_end(curves: Curves) -> float | None:
+def _overlap(curves: Curves, record: int) -> float | None:
     known = curves[OVERLAP].dropna().tolist() if OVERLAP in curves else []
-    return known[-1] if known else None
+    return known[record] if known else None
 
 
 def _incoherence(runs: Runs) -> Claim:
-    return _of_width(
+    main = (ANYWHERE, ORACLE)
+    claim = _of_width(
         "In a wider model the values of operands and of distractors share fewer directions (Eq. 10).",
         f"The overlap of the two subspaces at the last record, with the oracle, {ANYWHERE}: where operands and "
         "distractors have the same tokens it is 1 at any width.",
-        runs, _overlap_at_the_end, (ANYWHERE, ORACLE), ".2f",
+        runs, lambda curves: _overlap(curves, -1), main, ".2f",
     )  # fmt: skip
+    at_first = falls(_by_width(runs, *main, lambda curves: _overlap(curves, 0)))
+    return replace(claim, readings={**claim.readings, "at the first record, of random weights": at_first})
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The least attention on an operand, over all training examples, as a run of four heads groks."""
+
+    together: float
+    """That of all heads, summed."""
+    alone: float
+    """That of the head that has most of it."""
+
+    @classmethod
+    def of(cls, curves: Curves, epoch: int) -> "Heads":
+        """What the curves of a run say at an epoch."""
+        each = [float(curves[HEAD_LEAST.format(f"H{head}")].loc[epoch]) for head in range(HEADS)]
+        return cls(float(curves[POOLED].loc[epoch]), max(each))
+
+    def share(self, tau: float, *, mean: bool = False, short: float = 0.5) -> bool:
+        """Whether heads together satisfy the condition, more than by attending to all alike, and none alone."""
+        pooled = self.together / HEADS if mean else self.together
+        return pooled >= tau and self.together > UNIFORM and self.alone < short * tau
 
 
 def _together(runs: Runs, layout: str, reading: Grokking) -> Claim:
     """Whether heads satisfy the condition together, and none alone."""
 
-    def at_grokking(name: str) -> list[Curves]:
-        return [each for each in curves_of(runs, name).values() if reading.epoch(each) is not None]
+    def at_grokking(name: str) -> list[tuple[Curves, int]]:
+        every = curves_of(runs, name).values()
+        return [(curves, epoch) for curves in every if (epoch := reading.epoch(curves)) is not None]
 
-    def at(curves: Curves, column: str) -> float:
-        return float(curves[column].loc[reading.epoch(curves)])
+    single = [each for prior in PRIORS for each in at_grokking(arm_of(layout, f"{prior}, 1 head"))]
+    tau = min((float(curves["informative_mass_least"].loc[epoch]) for curves, epoch in single), default=np.nan)
+    by_prior = {p: [Heads.of(*each) for each in at_grokking(arm_of(layout, with_heads(p)))] for p in PRIORS}
+    found = by_prior[NONE]
 
-    single = [curves for prior in PRIORS for curves in at_grokking(arm_of(layout, f"{prior}, 1 head"))]
-    tau = min((at(curves, "informative_mass_least") for curves in single), default=float("nan"))
+    def verdict(heads: Sequence[Heads], *, mean: bool = False, short: float = 0.5) -> Verdict:
+        return verdict_of([each.share(tau, mean=mean, short=short) for each in heads] if single else [])
 
-    found = {prior: at_grokking(arm_of(layout, with_heads(prior))) for prior in PRIORS}
-    every = [curves for each in found.values() for curves in each]
-
-    def together(curves: Curves) -> float:
-        return at(curves, POOLED)
-
-    def alone(curves: Curves) -> float:
-        return max(at(curves, HEAD_LEAST.format(f"H{head}")) for head in range(HEADS))
-
-    def holds(tables: Sequence[Curves]) -> list[bool]:
-        return [together(each) >= tau > alone(each) for each in tables] if single else []
-
+    holds = [each.share(tau) for each in found]
     return Claim(
         f"At grokking four heads satisfy the structural condition together, and none alone ({layout}).",
         (
-            "The condition asks for the least attention on an operand, over all training examples, at which any run of "
-            "one head groks. At grokking the heads' attention summed is at least that on every operand of every "
-            "example, and that of each single head is not. Counted are the runs of four heads that grok.",
+            "The condition asks for τ, the least attention on an operand, over all training examples, at which any run "
+            "of one head groks. At grokking the heads' attention summed is at least that on every operand of every "
+            f"example, and above {UNIFORM:g}, what heads that attend to all positions alike have; and that of each "
+            "single head is less than half of τ, since what a head needs may be less than τ. Counted are the runs of "
+            "four heads without a prior that grok.",
             SHARES,
         ),
         sentences(
-            f"{so_many(len(every), 2 * len(runs.seeds), which='of four heads')} grokked",
-            f"this holds in {so_many(sum(holds(every)), len(every))}" if single and every else "",
+            f"{so_many(len(found), len(runs.seeds), which='of four heads')} grokked without a prior",
+            f"this holds in {so_many(sum(holds), len(holds))}" if single and found else "",
             f"one head groks at a least attention of {tau:.2f} or more" if single else "no run of one head groks",
-            f"the least mass of all heads together is {across(list(map(together, every)), '.2f')}" if every else "",
-            f"that of the best head alone is {across(list(map(alone, every)), '.2f')}" if every else "",
+            f"the least mass of all heads together is {across([each.together for each in found], '.2f')}"
+            if found
+            else "",
+            f"that of the best head alone is {across([each.alone for each in found], '.2f')}" if found else "",
         ),
-        verdict_of(holds(every)),
+        verdict(found),
         arms=tuple(arm_of(layout, name) for p in PRIORS for name in (with_heads(p), f"{p}, 1 head")),
-        readings={prior: verdict_of(holds(each)) for prior, each in found.items()},
+        readings={
+            "with a prior, which draws each head to the oracle": verdict(by_prior[ORACLE]),
+            "the mean of the heads in place of their sum": verdict(found, mean=True),
+            "each single head short of τ by any amount": verdict(found, short=1.0),
+        },
         about="Conjecture E.2",
     )
 
@@ -239,13 +273,15 @@ FIGURE = PaperFigure(
     "fig9",
     "Figure 9: width, and several heads",
     "Models with d_model 16 to 256, the MLP's 256 hidden units in each, without a prior and with one of strength "
-    f"{STRENGTH:g} toward the oracle: with constant distractors, and with operands at positions drawn for each "
-    "sequence among noise in an alphabet of its own. Models of four heads, each a quarter as wide, in both layouts.",
+    f"{STRENGTH:g} toward the oracle: with constant distractors; and, with the prior alone, with operands at positions "
+    "drawn for each sequence among noise in an alphabet of its own. Models of four heads, each a quarter as wide, in "
+    "both layouts.",
     arms,
     draw,
     judge,
     notes=(
         "The paper's MLP is four times as wide as the model; here it has one size, so that width alone is varied.",
-        "A prior on four heads draws each of them to the oracle, so that each may satisfy the condition alone.",
+        "A prior on four heads draws each of them to the oracle, so that each may satisfy the condition alone; the "
+        "claim is judged without one.",
     ),
 )

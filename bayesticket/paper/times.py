@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 import plotly.graph_objects as go
 
-from bayesticket.analysis import Times, log_rank_excess, log_rank_p, median_time, ratio_of_medians
+from bayesticket.analysis import Estimate, Times, log_rank_excess, log_rank_p, median_time, ratio_of_medians
 from bayesticket.figures import (
     ACCURACY,
     INK,
@@ -94,8 +94,15 @@ def earlier(first: Times, second: Times, level: float = SIGNIFICANT) -> Verdict:
 
 def matches(first: Times, second: Times) -> bool:
     """Whether one arm surely takes hardly longer than another: the interval of the ratio ends below `MATCHES`."""
-    ratio = ratio_of_medians(first, second)
-    return min(len(first), len(second)) >= FEWEST and ratio.high is not None and ratio.high <= MATCHES
+    ratio = ratio_of(first, second)
+    enough = min(len(first), len(second)) >= FEWEST
+    return enough and ratio is not None and ratio.high is not None and ratio.high <= MATCHES
+
+
+def ratio_of(first: Times, second: Times) -> Estimate | None:
+    """The ratio of two arms' medians; None where a run grokked at epoch 0, by which nothing can be divided."""
+    positive = bool((first.epochs > 0).all() and (second.epochs > 0).all())
+    return ratio_of_medians(first, second) if positive else None
 
 
 def share(times: Times) -> str:

@@ -21,6 +21,8 @@ from bayesticket.theory import plateau_wait_least, plateau_wait_paper
 class Wait:
     """From memorising to grokking."""
 
+    memorised: int
+    """When it begins."""
     epochs: float
     reached: bool
     """Whether the run groks; else it is the time to the end."""
@@ -45,6 +47,7 @@ def wait_of(curves: Curves, reading: Grokking = UNSEEN) -> Wait | None:
     norms = curves["mlp_norm"].loc[memorised:end]
     at_peak = int(norms.idxmax())
     return Wait(
+        memorised=memorised,
         epochs=end - memorised,
         reached=grokked is not None,
         norm=float(norms.iloc[0]),

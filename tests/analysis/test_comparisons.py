@@ -19,6 +19,7 @@ from bayesticket.analysis import (
     compare_times,
     log_rank_excess,
     log_rank_p,
+    log_rank_trend,
     median_time,
     ratio_of_medians,
 )
@@ -47,6 +48,27 @@ def exact_p(one, other):
     seen = numerator(set(range(len(one))))
     ways = [numerator(set(mine)) for mine in itertools.combinations(range(len(runs)), len(one))]
     return sum(way >= seen for way in ways) / len(ways)
+
+
+@given(seed=seeds, n=st.integers(1, 4), m=st.integers(1, 4))
+@properties
+def test_a_trend_over_two_arms_is_the_log_rank_test(seed, n, m):
+    generator = np.random.default_rng(seed)
+    one, other = draw(generator, n), draw(generator, m)
+    excess, p = log_rank_trend([one, other])
+    assert excess == pytest.approx(log_rank_excess(other, one), abs=1e-6)
+    assert p == pytest.approx(exact_p(one, other), abs=0.02)
+
+
+def test_a_trend_needs_an_order_and_survives_censoring():
+    early, middle, late = (Times.of([epoch + k for k in range(5)], [500] * 5) for epoch in (100, 200, 300))
+    never = Times.of([None] * 5, [500] * 5)
+    assert log_rank_trend([never, late, middle, early])[1] < 0.001
+    excess, p = log_rank_trend([early, middle, late, never])
+    assert excess < 0
+    assert p < 0.001
+    assert log_rank_trend([early, late, late, early])[1] > 0.2
+    assert log_rank_trend([never, never]) == (0.0, 1.0)
 
 
 @given(seed=seeds, n=st.integers(1, 4), m=st.integers(1, 4))

@@ -87,7 +87,7 @@ def test_the_figures_of_the_appendix_differ_from_that_in_what_they_are_about():
             assert config.seed == seed
             is_addition = isinstance(config.task, bt.ModularAddition) and config.task.p == 113
             assert is_addition == (name != "fig10" or arm.endswith(f"({fig10.ADDITION})")), arm
-            shorter = {"batches": 2_500, "early teacher": 500}
+            shorter = {"batches of 512": 1250, "batches of 1,024": 2500, "early teacher": 500}
             epochs = [n for start, n in shorter.items() if arm.startswith(start)] or [10_000]
             assert config.epochs == epochs[0], arm
             if name not in ("fig8", "fig9"):
@@ -110,12 +110,14 @@ def test_next_tokens_are_predicted_on_the_sequences_whose_parity_is_asked_for_al
         assert (config.batch_size, config.epochs) == (autoregressive.BATCH, autoregressive.EPOCHS)
 
 
-def test_each_prior_of_figure_6_has_three_strengths_and_each_teacher_is_of_another_seed(tmp_path):
+def test_each_prior_of_figure_6_has_its_strengths_and_each_teacher_is_of_another_seed(tmp_path):
     scale = Scale(seeds=2, epochs=2, p=5, record_every=1)
     runs = sweep_configs(fig6.FIGURE.configs(scale), store=tmp_path, workers=1, progress=False)
     students = fig6.FIGURE.further(scale, runs)
-    named = [*fig6.FIGURE.arms(scale), *{arm for arm, _ in students}]
-    assert len(named) == len(LAYOUTS) * (1 + len(fig6.STRENGTHS) * len(fig6.PRIORS_AND_TEACHERS))
+    named = {*fig6.FIGURE.arms(scale), *(arm for arm, _ in students)}
+    n_arms = 1 + sum(len(strengths) for _, strengths in fig6.PRIORS.values()) + 3 * len(fig6.TOWARD)
+    assert len(named) == len(LAYOUTS) * n_arms
+    assert {config.epochs for (arm, _), config in students.items() if "untrained" in arm or "shuffled" in arm} == {1}
     arm = arm_of(PLAIN, with_strength(fig6.TEACHER, 1.0))
     for seed in runs.seeds:
         (prior,) = students[arm, seed].intervention.parts

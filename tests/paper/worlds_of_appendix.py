@@ -9,11 +9,12 @@ from bayesticket.paper.best import with_strength
 from bayesticket.paper.comparing import arm_of
 
 
-def lives(grokked, n_seeds=5, **columns):
+def lives(grokked, n_seeds=5, spread=0.03, **columns):
     """Runs that grok at about an epoch, or never, and are otherwise as told."""
     rng = np.random.default_rng(0)
     epochs = [
-        None if grokked is None else int(20 * round(grokked * np.exp(0.03 * rng.normal()) / 20)) for _ in range(n_seeds)
+        None if grokked is None else int(20 * round(grokked * np.exp(spread * rng.normal()) / 20))
+        for _ in range(n_seeds)
     ]
     return [story(grokked=epoch, **columns) for epoch in epochs]
 
@@ -26,14 +27,24 @@ def reversed_in_time(epochs, end=8500):
 # Figures 6, 7 and the practical priors: arms by when they grok ------------------------------------------------------
 
 
-def strengths_of(epochs, part, none, strengths):
-    """Priors by when they make runs grok at the middle strength, a fifth later at the others."""
-    found = {arm_of(part, none): lives(epochs[none])}
+def lives_of(epoch, spread=0.03):
+    """Runs that grok at about an epoch, or never; or as told."""
+    return epoch if isinstance(epoch, list) else lives(epoch, spread=spread)
+
+
+def strengths_of(epochs, part, none, spread=0.03):
+    """Priors by when they make runs grok at the second strength, a fifth later at the first."""
+    found = {arm_of(part, none): lives_of(epochs[none], spread)}
     for prior, epoch in epochs.items():
-        for strength in strengths if prior != none else ():
-            late = 1.0 if strength == strengths[1] else 1.2
-            found[arm_of(part, with_strength(prior, strength))] = lives(None if epoch is None else epoch * late)
+        for strength in fig6.TOWARD if prior != none else ():
+            at_best = strength == fig6.TOWARD[1] or epoch is None or isinstance(epoch, list)
+            found[arm_of(part, with_strength(prior, strength))] = lives_of(epoch if at_best else epoch * 1.2, spread)
     return found
+
+
+def scattered(*epochs):
+    """Runs that grok at these epochs."""
+    return [story(grokked=epoch) for epoch in epochs]
 
 
 CLAIMED_6 = {
@@ -44,6 +55,7 @@ EPOCHS_6 = [
     CLAIMED_6,
     reversed_in_time(CLAIMED_6),
     dict.fromkeys(CLAIMED_6, 4000),
+    dict.fromkeys(CLAIMED_6),
     CLAIMED_6 | {fig6.ORACLE: 3000, fig6.ROOTS: 2000, fig6.TEACHER: 2700, fig6.UNTRAINED: 2000},
     CLAIMED_6 | {fig6.ORACLE: 1000, fig6.TEACHER: 6000},
     CLAIMED_6 | {fig6.NONE: 3000, fig6.TEACHER: 6000},
@@ -53,9 +65,7 @@ EPOCHS_6 = [
 
 def by_fig6():
     def world(epochs):
-        return {
-            n: each for layout in LAYOUTS for n, each in strengths_of(epochs, layout, fig6.NONE, fig6.STRENGTHS).items()
-        }
+        return {name: each for layout in LAYOUTS for name, each in strengths_of(epochs, layout, fig6.NONE).items()}
 
     return [runs_of(world(epochs)) for epochs in EPOCHS_6]
 
@@ -71,8 +81,7 @@ def by_practical():
     same = dict.fromkeys((practical.NONE, *practical.ALL), 4000)
     teachers = {arm_of(PLAIN, name): lives(3000) for name in practical.TEACHERS[:3]}
     return [
-        runs_of(strengths_of(epochs, NOISY, practical.NONE, practical.STRENGTHS) | teachers)
-        for epochs in (claimed, little, later, same)
+        runs_of(strengths_of(epochs, NOISY, practical.NONE) | teachers) for epochs in (claimed, little, later, same)
     ]
 
 
@@ -82,10 +91,12 @@ def by_fig7():
     near = claimed | {fig7.SHORT: 2800}
     mixed = claimed | {list(fig7.STARTS)[2]: 7000}
 
-    def world(epochs, masses=(0.95,) * 5):
+    def world(epochs, kept=(0.95,) * 5, first=1.0):
+        """Attention is on the operands to the end of the short window, and keeps some of that."""
         return runs_of({
             arm_of(layout, name): [
-                curves.assign(informative_mass_mean=mass) for curves, mass in zip(lives(epoch), masses, strict=True)
+                curves.assign(informative_mass_mean=np.where(curves.index <= 200, first, share))
+                for curves, share in zip(lives(epoch), kept, strict=True)
             ]
             for layout in LAYOUTS
             for name, epoch in epochs.items()
@@ -94,6 +105,7 @@ def by_fig7():
     return [
         world(claimed), world(reversed_in_time(claimed), (0.5,) * 5), world(dict.fromkeys(claimed, 4000)),
         world(near, (0.95, 0.95, 0.95, 0.5, 0.5)), world(mixed), world(claimed | {fig7.SHORT: 5000}),
+        world(dict.fromkeys(claimed)), world(claimed, (0.95,) * 5, first=0.5),
     ]  # fmt: skip
 
 
@@ -134,7 +146,8 @@ def by_fig8():
     some = [world(claimed, good, bad), world(against, (1.0,) * 4, (0.9,) * 4)]
     return [
         *some, world(against, bad, good), world(dict.fromkeys(claimed, 4000), good, good),
-        world(claimed, good, (0.93, 0.88, 0.7, 0.5)), world(claimed, good, bad, (1.0,) * 4)
+        world(claimed, good, (0.93, 0.88, 0.7, 0.5)), world(claimed, good, bad, (1.0,) * 4),
+        world(dict.fromkeys(claimed), bad, bad), world(claimed, (1.0,) * 4, bad),
     ]  # fmt: skip
 
 
@@ -142,10 +155,10 @@ def by_fig8():
 
 
 def by_fig9():
-    def world(grokked, condensed, overlap, pooled, alone):
+    def world(grokked, condensed, overlap, pooled, alone, heads=3000):
         arms = {}
-        for part in fig9.PARTS:
-            for prior in fig9.PRIORS:
+        for part, priors in fig9.SWEPT.items():
+            for prior in priors:
                 for n, width in enumerate(fig9.WIDTHS):
                     kl = line((0, 1), (max(condensed[n] - 20, 1), 1), (condensed[n], 0.05))
                     tables = [each.drop(columns=fig9.OVERLAP) for each in lives(grokked[n], kl_to_oracle=kl)]
@@ -162,16 +175,17 @@ def by_fig9():
                         fig9.POOLED: together,
                         **{fig9.HEAD_LEAST.format(f"H{h}"): each for h in range(fig9.HEADS)},
                     })
-                    for curves, together, each in zip(lives(3000), pooled, alone, strict=True)
+                    for curves, together, each in zip(lives(heads), pooled, alone, strict=True)
                 ]  # fmt: skip
         return runs_of(arms)
 
     down, flat = (6000, 5000, 4000, 3000, 2000), (4000,) * 5
     when, share = (1000, 800, 600, 400, 200), (0.9, 0.7, 0.5, 0.3, 0.1)
     return [
-        world(down, when, share, (0.5,) * 5, (0.2,) * 5),
-        world(down[::-1], when[::-1], share[::-1], (0.5,) * 5, (0.45,) * 5),
-        world(flat, (600,) * 5, (0.5,) * 5, (0.5,) * 5, (0.2, 0.2, 0.2, 0.45, 0.45)),
+        world(down, when, share, (1.2,) * 5, (0.1,) * 5),
+        world(down[::-1], when[::-1], share[::-1], (0.8,) * 5, (0.1,) * 5),
+        world(flat, (600,) * 5, (0.5,) * 5, (1.2,) * 5, (0.1, 0.1, 0.1, 0.45, 0.45)),
+        world((None,) * 5, (20_000,) * 5, (0.5,) * 5, (1.2,) * 5, (0.1,) * 5, heads=None),
     ]
 
 
@@ -198,6 +212,7 @@ def by_fig10():
                         for each, cap in zip(tables, best, strict=True)
                     ]
                 arms[arm_of(task, prior)] = tables
+        arms[arm_of(fig10.PERMUTATIONS, fig10.ORDERED)] = lives(oracle, **form)
         return runs_of(arms)
 
     fine, broken = bounds(0.1, 400.0), bounds(0.3, 4.0)
@@ -224,22 +239,28 @@ def runs_of_half(first, second):
 
 def by_fig11():
     def falling(speed, name):
-        if speed is None:  # in a straight line
-            return lambda epochs: 60.0 - 0.02 * np.clip(epochs - 300, 0, 2500)
+        if speed is None:  # it rises
+            return lambda epochs: 20.0 + 0.01 * np.clip(epochs - 300, 0, 2500)
         rate = 1e-3 * speed * fig11.steps_of(name, 3830)
         return lambda epochs: 60.0 * np.exp(-rate * np.maximum(epochs - 300, 0))
 
     def fitted(epochs):
         return np.where(epochs < 300, 4.7, 0.01)
 
-    def world(frozen, none, oracle, speeds):
+    def world(frozen, none, oracle, speeds, memorised=300):
         arms = {}
         for layout in LAYOUTS:
             times = {fig11.NONE: none, fig11.ORACLE: oracle, fig11.FROZEN: frozen}
             arms |= {arm_of(layout, name): lives(epoch) for name, epoch in times.items()}
         for name in fig11.PERTURBED:
             arms[name] = [
-                story(grokked=1500, mlp_norm=falling(speed, name), train_loss=fitted, **{"contraction[rate]": 1e-3})
+                story(
+                    memorised,
+                    grokked=1500,
+                    mlp_norm=falling(speed, name),
+                    train_loss=fitted,
+                    **{"contraction[rate]": 1e-3},
+                )
                 for speed in speeds
             ]
         return runs_of(arms)
@@ -248,6 +269,8 @@ def by_fig11():
         world(1500, 6000, 1400, (1.0,) * 5),
         world(6000, 1500, 7500, (None,) * 5),
         world(3000, 3000, 3300, (1.0, 1.0, 1.0, None, None)),
+        world(3000, 6000, 3300, (1.0,) * 5),
+        world(None, None, None, (1.0,) * 5, memorised=None),
     ]
 
 
