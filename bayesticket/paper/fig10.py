@@ -53,7 +53,7 @@ TASKS = (ADDITION, *OTHERS)
 EVERY_ARM = (*(arm_of(task, prior) for task in TASKS for prior in (NONE, ORACLE)), arm_of(PERMUTATIONS, ORDERED))
 WEIGHTS = (2 / 3, 1 / 3)
 """How much attention the first and the second permutation get where the target tells which is which."""
-OPTIONS: Mapping[str, Mapping[str, object]] = {}
+OPTIONS: Mapping[str, Mapping[str, object]] = {PERMUTATIONS: {"train_fraction": 0.6}}
 """How a task is trained where the paper's settings do not make it generalise in any model tried."""
 FOUND = 0.9
 """A model has found the operands by itself when so much of its attention is on them as it memorises."""
@@ -214,8 +214,18 @@ FIGURE = PaperFigure(
     "Addition modulo 113; the parity of 3 of 40 bits; the composition of permutations of five things; and beside "
     "these, which the paper runs, multiplication modulo 113 and the addition of three numbers modulo 23. Each without "
     f"a prior and with one of strength {STRENGTH:g} toward the oracle, and with random distractors. Of permutations, "
-    "whose order matters, also a prior toward unequal weights, by which it can be told.",
+    "whose order matters, also a prior toward unequal weights, by which it can be told; 60% of them are for training.",
     arms,
     draw,
     judge,
+    notes=(
+        "Sizes were found by single runs of seed 0, in the minimal model. With the oracle, parity was grokked at epoch "
+        "100 and the addition of three at 800, multiplication not within 2,500; without a prior, parity was not "
+        "memorised within 3,000.",
+        "Permutations, 60% for training: one head with unequal weights answered 30% after 3,000 epochs, 80% after "
+        "5,000 and 98.9% after 8,250; two heads with a prior that draws each to one operand 98% after 2,500. With 30% "
+        "for training the two heads memorised and stayed at chance for 3,000. Muon (learning rate 0.02, weight decay "
+        "0.1) on four heads, width 128, 512 hidden units, constant distractors and no prior answered 82% after 1,250 "
+        "epochs and fell back to chance at 1,500.",
+    ),
 )
