@@ -284,7 +284,8 @@ def _same(known: Bool[np.ndarray, " all"], strata: AllLabels | None) -> Float[np
     if strata is None:
         return np.ones((int(known.sum()),) * 2)
     _require_runs("strata", strata, known)
-    return (strata[known][:, None] == strata[known]).astype(float)
+    numbers = np.unique(strata[known], return_inverse=True)[1]  # labels may be long texts, slow to compare
+    return (numbers[:, None] == numbers).astype(float)
 
 
 def _require_runs(field: str, given: np.ndarray, like: np.ndarray) -> None:
