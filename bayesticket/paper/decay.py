@@ -76,7 +76,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     }
     panels = list(shown.values())
     figure = stacked(panels, panel_height=200)
-    colours = [*shades(len(DECAYS)), *PALETTE]
+    colours = [*shades(len(DECAYS)), *PALETTE[1:]]  # shades are of the first colour
     for colour, name in zip(colours, arm_names(runs), strict=False):
         for panel, column in enumerate(shown, 1):
             add_band(figure, runs, name, column, panel=panel, colour=colour)
