@@ -34,13 +34,14 @@ runs.plot()
 
 # %%
 # Unseen pairs that are answered at the end, in one run each. With learned positions the model does not generalise even
-# at six, in as many epochs. Without positions a token means the same anywhere, and four times the length costs nothing.
-# Rotary positions turn queries and keys by their distance; at distances that were never trained they lose accuracy.
+# at six, in as many epochs. Without positions a token means the same anywhere, and four times the length costs less
+# than a point. Rotary positions turn queries and keys by their distance; in longer sequences there are distances that
+# were never trained, and accuracy is lost.
 
 for name in rooms:
     run = runs.run(name, 0)
     end = run.curves.iloc[-1]
-    print(f"{name} positions: generalised at {run.grok_epoch()}; at the end", end=" ")
+    print(f"{name} positions: generalised at {run.grok_epoch(curve='unseen_accuracy')}; at the end", end=" ")
     print(f"{end['unseen_accuracy']:.0%} at 6", end=", ")
     print(", ".join(f"{end[f'T={length}/unseen_accuracy']:.0%} at {length}" for length in (12, 24)))
 

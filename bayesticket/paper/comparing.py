@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from bayesticket.analysis import Times
 from bayesticket.paper.figure import FEWEST, Claim, Verdict
 from bayesticket.paper.readings import together
-from bayesticket.paper.times import EARLIER, MATCHES, SIGNIFICANT, compared, earlier, matches, ratio_of, shares
+from bayesticket.paper.times import MATCHES, SIGNIFICANT, compared, earlier, matches, ratio_of, shares
 
 BEATS = (
-    f"{EARLIER} But an arm that does no better than another refutes the claim that it does: where the test does not "
-    "decide, and the 95% interval of the ratio of medians, the second arm over the first, begins at 1 or below and "
-    f"ends below {MATCHES:g}, the claim is not reproduced."
+    f"A log-rank test decides: earlier with p < {SIGNIFICANT:g} is reproduced, later is not. An arm that does no "
+    "better refutes the claim too: where the test does not decide, and the 95% interval of the ratio of medians, the "
+    f"second arm over the first, begins at 1 or below and ends below {MATCHES:g}, the claim is not reproduced. All "
+    f"else is undecided, as are fewer than {FEWEST} seeds."
 )
 """The rule of `Arms.beat`, in words."""
 MATCHING = (
