@@ -153,18 +153,18 @@ def auc_table(pool: Pool, found: Mapping[str, Found]) -> Table:
     for name, measures in found.items():
         headings[len(rows)] = name
         if name == TOGETHER:
-            rows.append(["runs that grok, that never do", "", *(_at_risk(pool, epoch) for epoch in SHOWN), "", ""])
+            rows.append(["runs that grok, that never do", "", "", "", *(_at_risk(pool, epoch) for epoch in SHOWN)])
         pairs = {
             epoch: max((one.pairs for each in measures.values() if (one := each[epoch])), default=0) for epoch in SHOWN
         }
-        rows.append(["pairs of runs", "", *(f"{pairs[epoch]:,}" for epoch in SHOWN), "", ""])
+        rows.append(["pairs of runs", "", "", "", *(f"{pairs[epoch]:,}" for epoch in SHOWN)])
         for column, each in measures.items():
             if column == ALONE and name == SETTINGS:  # there it is smaller for a run that groks, by its definition
                 continue
             shown = [str(each[epoch] or "–") for epoch in SHOWN]
             need = "no measure" if column == ALONE else needs(column)
-            rows.append([column, need, *shown, _told(each, 0.5), _told(each, 0.8)])
-    columns = ("measure", "needs", *(f"epoch {epoch:,}" for epoch in SHOWN), "tells from", "above 0.8 from")
+            rows.append([column, need, _told(each, 0.5), _told(each, 0.8), *shown])
+    columns = ("measure", "needs", "tells from", "above 0.8 from", *(f"epoch {epoch:,}" for epoch in SHOWN))
     return Table(columns, rows, wordy=True, headings=headings)
 
 
