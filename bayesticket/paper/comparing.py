@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from bayesticket.analysis import Times
 from bayesticket.paper.figure import FEWEST, Claim, Verdict
 from bayesticket.paper.readings import together
-from bayesticket.paper.times import MATCHES, SIGNIFICANT, compared, earlier, matches, ratio_of, shares
+from bayesticket.paper.times import EARLIER, MATCHES, SIGNIFICANT, compared, earlier, matches, ratio_of, shares
 
 BEATS = (
     f"A log-rank test decides: earlier with p < {SIGNIFICANT:g} is reproduced, later is not. An arm that does no "
@@ -48,6 +48,8 @@ class Arms:
     """The name that an arm has in the figure, given that."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """The p below which a comparison with an arm decides, where it is not the usual one."""
+    equal_refutes: bool = True
+    """Whether an arm that matches another refutes that the other is earlier; see `BEATS`, and without it `EARLIER`."""
 
     def claim(
         self, said: str, rules: Sequence[str], arms: Sequence[str], pairs: Sequence[tuple[str, str]],
@@ -66,10 +68,16 @@ class Arms:
     def beat(self, first: str, second: str) -> Verdict:
         """Whether one arm groks earlier than another, which refutes it where it matches; see `BEATS`."""
         verdict = self.earlier(first, second)
+        if not self.equal_refutes:
+            return verdict
         ratio = ratio_of(self.times[second], self.times[first])
         is_no_later = ratio is not None and ratio.low is not None and ratio.low <= 1
         matched = is_no_later and matches(self.times[second], self.times[first])
         return "not reproduced" if verdict == "undecided" and matched else verdict
+
+    @property
+    def _rule(self) -> str:
+        return BEATS if self.equal_refutes else EARLIER
 
     def match(self, first: str, second: str) -> Verdict:
         """Whether one arm matches or outperforms another; see `MATCHING`."""
@@ -105,13 +113,13 @@ class Arms:
         others = others or {}
         readings: dict[str, Verdict] = {reading: self.beat(*pair) for reading, pair in others.items()}
         pair = (first, second)
-        return self.claim(said, (BEATS,), pair, [pair], self.beat(*pair), readings, by)
+        return self.claim(said, (self._rule,), pair, [pair], self.beat(*pair), readings, by)
 
     def beats_all(self, said: str, first: str, others: Sequence[str], readings: Pairs, by: str) -> Claim:
         """The claim that one arm groks earlier than each of others."""
         pairs = [(first, other) for other in others]
         return self.claim(
-            said, (BEATS, EACH_COMPARISON), (first, *others), pairs,
+            said, (self._rule, EACH_COMPARISON), (first, *others), pairs,
             together([self.beat(*pair) for pair in pairs]),
             {reading: self.beat(*pair) for reading, pair in readings.items()}, by,
         )  # fmt: skip

@@ -48,7 +48,7 @@ def arms(scale: Scale) -> Mapping[str, TrainConfig]:
                 with_prior(scale, "random") if (name, strength) == (ORACLE, STRENGTH) else arm(scale, made(strength))
             )
     quiet = baseline(scale, "constant")
-    small = arm(scale, distractors="constant", model=Architecture(d_model=WIDTH))
+    small = arm(scale, distractors="constant", model=Architecture(d_model=WIDTH), patience=1000)  # one of Figure 9
     early = replace(quiet, epochs=min(EPOCHS, scale.epochs))
     return found | {arm_of(PLAIN, name): each for name, each in zip(TEACHERS, (quiet, small, early), strict=False)}
 

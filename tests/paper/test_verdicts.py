@@ -243,7 +243,7 @@ def test_figure_4_compares_grokking_times():
     assert tickets_say("The ticket is dominated", FROZEN=7000) == ["partly"] * 2
     assert tickets_say("The ticket is dominated", FROZEN=7000, QK=7000) == ["not reproduced"] * 2
     assert tickets_say("The ticket is dominated", FROZEN=6000) == ["undecided"] * 2
-    assert tickets_say("Both tickets", BOTH=4200) == ["partly"] * 2, "no earlier than one of them"
+    assert tickets_say("Both tickets", BOTH=4200) == ["undecided"] * 2, "not surely earlier than one of them"
 
 
 def judged_5(*tables):

@@ -19,6 +19,7 @@ from bayesticket.paper import (
     fig10,
     find_figure,
     lost,
+    practical,
 )
 from bayesticket.paper.arms import LAYOUTS, PLAIN
 from bayesticket.paper.best import with_strength
@@ -52,6 +53,8 @@ def test_figures_share_their_runs(model):
     assert ids["fig4"] < ids["fig5"]
     for name in ("fig2", "controls", "decay"):
         assert ids[name] & ids["fig3"], name
+    small = find_figure(f"practical{model}").configs(Scale())[arm_of(PLAIN, practical.SMALL), 0]
+    assert spec_id(small) in ids["fig9"]
 
 
 def test_every_figure_exists_for_both_models_and_they_differ_in_nothing_else():
