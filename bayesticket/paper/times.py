@@ -53,12 +53,24 @@ def plot_accuracy(runs: Runs, names: Iterable[str]) -> go.Figure:
     panels = [replace(ACCURACY, title="")]  # the names of the arms stand there
     figure = stacked(panels, panel_height=300)
     strips: list[Strip] = []
-    for colour, name in zip(cycle(PALETTE), names, strict=False):
-        add_band(figure, runs, name, UNSEEN.curve, panel=1, colour=colour)
-        strips += strips_of_arm(runs.sel(**{runs.axes[0]: name}), colour, name)
+    for colour, (name, shown) in zip(cycle(PALETTE), without_part(names).items(), strict=False):
+        add_band(figure, runs, name, UNSEEN.curve, panel=1, colour=colour, name=shown)
+        strips += strips_of_arm(runs.sel(**{runs.axes[0]: name}), colour, shown)
     finish_arms(figure, panels, int(runs.curves["trained"].max()))
     add_strips(figure, strips)
     return figure
+
+
+def without_part(names: Iterable[str]) -> dict[str, str]:
+    """Arms by name, without the part of a figure that they all are of; see `comparing.arm_of`.
+
+    >>> list(without_part(["a (noise)", "b (noise)"]).values()), list(without_part(["a (noise)", "b"]).values())
+    (['a', 'b'], ['a (noise)', 'b'])
+    """
+    names = list(names)
+    parts = {name[name.rfind(" (") :] if name.endswith(")") else "" for name in names}
+    part = parts.pop() if len(parts) == 1 else ""
+    return {name: name.removesuffix(part) for name in names}
 
 
 def plot_times(arms: Mapping[str, Times]) -> go.Figure:

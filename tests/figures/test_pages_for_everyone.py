@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import look_at, needs_browser, require_sound
+from plotly.graph_objects import Figure
 
 import bayesticket as bt
 from bayesticket.cli.quickstart import configurations
@@ -14,6 +15,7 @@ from bayesticket.cli.quickstart import write_report as write_quickstart
 from bayesticket.figures import PALETTE, film
 from bayesticket.figures.style import INK, ORANGE, SKY, TEST, TRAIN, UNSEEN
 from bayesticket.paper.findings import mirror_figure
+from bayesticket.paper.prediction import prediction_sections
 from bayesticket.paper.report import write_report
 from bayesticket.paper.results import SHIPPED
 from bayesticket.paper.scorecard import judged_in
@@ -73,7 +75,10 @@ def figures_of(name):
         return 2
     judged = judged_in(SHIPPED)
     found = mirror_figure({each.figure.name: each.results for each in judged})
-    return sum(len(each.figure.draw(each.results.runs)) for each in judged) + (found is not None)
+    predicted = [
+        each for each in prediction_sections(each.results for each in judged) if isinstance(each.content, Figure)
+    ]
+    return sum(len(each.figure.draw(each.results.runs)) for each in judged) + (found is not None) + len(predicted)
 
 
 @needs_browser
