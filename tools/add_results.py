@@ -7,8 +7,10 @@ and their files are replaced, so that all of the figure is about the same traini
 """
 
 import argparse
+import sys
 from pathlib import Path
 
+from bayesticket.errors import BayesticketError
 from bayesticket.paper import find_figure
 from bayesticket.paper.figure import PaperFigure, Scale
 from bayesticket.paper.results import CURVES, SHIPPED, Results, read_run, require_kept, write_results
@@ -22,14 +24,15 @@ def add_results(
 ) -> None:
     """Trains the runs of a figure that are neither in the store nor among the results, and writes its results."""
     configs = figure.configs(scale)
+    require_kept(configs, results, figure.name, all_arms=figure.then is None)
     if figure.then is None:
         _train(_without_file(configs, results), store, workers)
     else:
         _train(configs, store, workers)
         further = figure.further(scale, load_runs(configs, store))
+        require_kept({**configs, **further}, results, figure.name, all_arms=True)
         _train(_without_file(further, results), store, workers)
         configs = {**configs, **further}
-    require_kept(configs, results, figure.name, all_arms=True)
     runs = {key: _summary(spec_id(config), store, results) for key, config in configs.items()}
     headers = {key: run.header for key, run in runs.items()}
     write_results(Results(assemble(runs), headers), results, figure.name)
@@ -65,9 +68,13 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("runs"))
     parser.add_argument("--workers", type=int)
     given = parser.parse_args()
-    for name in given.figures:
-        add_results(find_figure(name), Scale(seeds=given.seeds), given.store, workers=given.workers)
-        print(f"{name}: in {SHIPPED}", flush=True)
+    try:
+        figures, scale = [find_figure(name) for name in given.figures], Scale(seeds=given.seeds)
+        for figure in figures:
+            add_results(figure, scale, given.store, workers=given.workers)
+            print(f"{figure.name}: in {SHIPPED}", flush=True)
+    except (BayesticketError, KeyboardInterrupt) as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -60,5 +60,6 @@ def test_results_of_other_runs_are_not_replaced(add_results, tmp_path):
     add_results(figure, MORE, tmp_path / "store", results, workers=1)
     before = files_in(results)
     with pytest.raises(BayesticketError, match="would be lost"):
-        add_results(figure, TINY, tmp_path / "store", results, workers=1)
+        add_results(figure, TINY, tmp_path / "other", results, workers=1)
     assert files_in(results) == before
+    assert not (tmp_path / "other").exists(), "it is said before anything is trained"

@@ -7,9 +7,10 @@ from stories import arms_of, line, runs_of, story, verdicts
 from worlds import AS_CLAIMED, bounds, factorial, fitted, of_strengths, of_tickets, under_decay, worlds_of
 
 from bayesticket.analysis import Estimate
-from bayesticket.paper import conditions, controls, decay, fig1, fig3, fig5, find_figure
+from bayesticket.paper import conditions, controls, decay, fig1, fig3, fig5, find_figure, tickets
 from bayesticket.paper.alignment import decay_of, gradient_ratios
-from bayesticket.paper.arms import LAYOUTS
+from bayesticket.paper.arms import LAYOUTS, PLAIN
+from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.decay import slope_of
 from bayesticket.paper.factorial import DECAY, FREE, HELD, QK, judge_at, name_of
 from bayesticket.paper.figure import Scale, verdict_of_share
@@ -233,6 +234,17 @@ def tickets_say(said, **epochs):
     """What Figure 4 says of a claim that begins so, with random distractors and with constant ones."""
     claims = find_figure("fig4").claims(of_tickets(**epochs))
     return [claim.verdict for claim in claims if claim.said.startswith(said)]
+
+
+def test_a_ticket_that_rises_early_and_stays_below_the_threshold_is_earlier_by_half_alone():
+    runs, ticket = of_tickets(WINNING=2000), arm_of(PLAIN, tickets.WINNING)
+    capped = {
+        name: runs.curves[name].where(runs.curves["intervention"] != ticket, runs.curves[name].clip(max=0.94))
+        for name in ("unseen_accuracy", "test_accuracy")
+    }
+    claims = find_figure("fig4").claims(Runs(runs.curves.assign(capped)))
+    (claim,) = [each for each in claims if each.said.startswith("A winning ticket groks earlier")]
+    assert (claim.verdict, claim.readings["by 50% unseen accuracy"]) == ("not reproduced", "reproduced")
 
 
 def test_figure_4_compares_grokking_times():
