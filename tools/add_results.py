@@ -2,8 +2,8 @@
 
 python tools/add_results.py decay fig3 --seeds 10 --store runs
 
-Runs of arms in which a figure finds something, such as tickets, are trained again where the store lacks their weights,
-and their files are replaced, so that all of the figure is about the same trainings.
+Runs in whose weights a figure finds something, such as tickets, are trained again where the store lacks them, and their
+files are replaced, so that all of the figure is about the same trainings.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bayesticket.paper.figure import PaperFigure, Scale
 from bayesticket.paper.results import CURVES, SHIPPED, Results, read_run, require_kept, write_results
 from bayesticket.runs import RunDirectory
 from bayesticket.specs import spec_id
-from bayesticket.sweeps import Configs, RunSummary, assemble, load_runs, train_missing
+from bayesticket.sweeps import Configs, RunSummary, assemble, train_missing
 
 
 def add_results(
@@ -25,15 +25,13 @@ def add_results(
     """Trains the runs of a figure that are neither in the store nor among the results, and writes its results."""
     configs = figure.configs(scale)
     require_kept(configs, results, figure.name, all_arms=figure.then is None)
-    if figure.then is None:
-        _train(_without_file(configs, results), store, workers)
-    else:
-        _train(configs, store, workers)
-        further = figure.further(scale, load_runs(configs, store))
+    found_in = {key: config for key, config in configs.items() if key[0] in figure.finds_in}
+    _train({**_without_file(configs, results), **found_in}, store, workers)
+    runs = _summaries(configs, store, results)
+    if further := figure.further(scale, assemble(runs)):
         require_kept({**configs, **further}, results, figure.name, all_arms=True)
         _train(_without_file(further, results), store, workers)
-        configs = {**configs, **further}
-    runs = {key: _summary(spec_id(config), store, results) for key, config in configs.items()}
+        runs |= _summaries(further, store, results)
     headers = {key: run.header for key, run in runs.items()}
     write_results(Results(assemble(runs), headers), results, figure.name)
 
@@ -45,6 +43,10 @@ def _train(configs: Configs, store: Path, workers: int | None) -> None:
 
 def _without_file(configs: Configs, results: Path) -> Configs:
     return {key: config for key, config in configs.items() if not _file(spec_id(config), results).exists()}
+
+
+def _summaries(configs: Configs, store: Path, results: Path) -> dict[tuple[str, int], RunSummary]:
+    return {key: _summary(spec_id(config), store, results) for key, config in configs.items()}
 
 
 def _file(run: str, results: Path) -> Path:

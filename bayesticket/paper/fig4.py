@@ -139,6 +139,7 @@ FIGURE = PaperFigure(
     draw,
     judge,
     then,
+    finds_in=tuple(arm_of(layout, DENSE) for layout in LAYOUTS),
     notes=(
         "The oracle is knowledge that the lottery ticket lacks; an attention that was learned without a prior, with "
         "constant distractors, is not. With random distractors the dense runs had the oracle, so that what is taken "

@@ -135,6 +135,7 @@ FIGURE = PaperFigure(
     draw,
     by_every_reading(judge_at),
     then,
+    finds_in=tuple(arm_of(layout, TAUGHT_BY[layout]) for layout in LAYOUTS),
     notes=(
         "With random distractors the teacher had the oracle, so that its student inherits it; with constant ones the "
         "teacher had none.",

@@ -1,6 +1,6 @@
 """A figure of the paper: what is run, drawn and claimed, and the verdicts that rules give."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -94,6 +94,8 @@ class PaperFigure:
     """The claims with their verdicts, given runs that were all trained to their end; see `claims`."""
     then: Callable[[Scale, Runs], Configs] | None = None
     """Runs whose configurations need the results of the arms, such as runs of tickets that are found in them."""
+    finds_in: Collection[str] = ()
+    """The arms whose weights `then` reads; of the others it needs curves alone."""
     notes: Sequence[str] = field(default=())
     """Further remarks for readers."""
     residual: bool = False

@@ -112,6 +112,7 @@ FIGURE = PaperFigure(
     draw,
     by_every_reading(judge_at),
     then,
+    finds_in=tuple(arm_of(PLAIN, name) for name in (QUIET, SMALL, EARLY)),
     notes=(
         "A teacher without noise has never seen a number where its student has noise. It was trained on another seed's "
         "30% of all pairs.",

@@ -195,5 +195,6 @@ FIGURE = PaperFigure(
     draw,
     by_every_reading(judge_at),
     then,
+    finds_in=tuple(name_of(dense(setting), setting) for setting in SETTINGS),
     seeds=3,
 )

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from bayesticket.errors import BayesticketError
-from bayesticket.paper import find_figure
+from bayesticket.paper import NAMES, find_figure
 from bayesticket.paper.figure import Scale
 from bayesticket.paper.results import CURVES, read_results
 from bayesticket.specs import spec_id
+from bayesticket.sweeps import load_runs, train_missing
 
 ROOT = Path(__file__).parents[2]
 TINY = Scale(seeds=1, epochs=8, p=5, record_every=4)
@@ -44,15 +45,39 @@ def test_another_seed_is_trained_and_those_with_a_file_are_not(add_results, tmp_
     assert set(read_results(results, "fig1").by_id) == set(after)
 
 
-def test_runs_that_others_are_made_from_are_trained_again_where_their_weights_are_not_in_the_store(
-    add_results, tmp_path
-):
-    figure, results = find_figure("fig2"), tmp_path / "results"
+@pytest.mark.parametrize(
+    ("name", "again"), [("fig4", {"dense (random distractors)", "dense (constant distractors)"}), ("fig2", set())]
+)
+def test_only_runs_whose_weights_others_are_made_from_are_trained_again(add_results, tmp_path, name, again):
+    figure, results = find_figure(name), tmp_path / "results"
     add_results(figure, TINY, tmp_path / "first", results, workers=1)
-    first = {header.id for header in read_results(results, "fig2").headers.values()}
+    before = {header.id for header in read_results(results, name).headers.values()}
+    (tmp_path / "second").mkdir()
     add_results(figure, TINY, tmp_path / "second", results, workers=1)
-    assert runs_in(tmp_path / "second") == {spec_id(config) for config in figure.configs(TINY).values()}
-    assert {header.id for header in read_results(results, "fig2").headers.values()} == first
+    assert runs_in(tmp_path / "second") == {
+        spec_id(config) for (arm, _), config in figure.configs(TINY).items() if arm in again
+    }
+    assert {header.id for header in read_results(results, name).headers.values()} == before
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if find_figure(name).then is not None])
+def test_figures_say_whose_weights_they_read(tmp_path, name):
+    figure = find_figure(name)
+    read: set[str] = set()
+    configs = figure.configs(TINY)
+    train_missing(configs, tmp_path, workers=1, progress=False)
+    runs = load_runs(configs, tmp_path)
+
+    class Watched:
+        def __getattr__(self, given):
+            return getattr(runs, given)
+
+        def run(self, arm, seed):
+            read.add(arm)
+            return runs.run(arm, seed)
+
+    figure.further(TINY, Watched())
+    assert read == set(figure.finds_in)
 
 
 def test_results_of_other_runs_are_not_replaced(add_results, tmp_path):
