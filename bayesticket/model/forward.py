@@ -74,6 +74,8 @@ class TokenRows:
         head_offset = torch.arange(n_heads, device=tokens.device)[:, None] * self.n_rows
         bags = (index[:, None, ~constant] + head_offset).flatten(0, 1)
         self.bags = bags
+        self.bag_starts = torch.arange(0, bags.numel(), max(1, bags.shape[1]), device=tokens.device)
+        self.bag_of = torch.arange(len(bags), device=tokens.device).repeat_interleave(bags.shape[1])
         self.order = torch.argsort(bags.flatten(), stable=True)
         self.members = self.order // max(1, bags.shape[1])
         self.starts = torch.searchsorted(
@@ -151,10 +153,10 @@ def _table_gradient(gradient: Tensor, table: Tensor, weights: Tensor, rows: Toke
 def _weights_gradient(
     gradient: Tensor, table: Tensor, weights: Tensor, constant_rows: Tensor, rows: TokenRows
 ) -> Tensor:
-    with torch.enable_grad():  # the backward of embedding_bag for its weights is fast, and reached only by autograd
-        varying = _varying(weights.detach(), rows).requires_grad_()
-        bag = F.embedding_bag(rows.bags, table.detach().flatten(0, 1), per_sample_weights=varying, mode="sum")
-        (d_varying,) = torch.autograd.grad(bag, varying, gradient.flatten(0, 1))
+    # Autograd reaches this kernel only after a forward pass of the bag, whose result nothing needs here.
+    d_varying = torch.ops.aten._embedding_bag_per_sample_weights_backward(
+        gradient.flatten(0, 1), table.flatten(0, 1), rows.bags.flatten(), rows.bag_starts, rows.bag_of, mode=0
+    )
     d_varying = d_varying.view(*weights.shape[:2], -1)
     if rows.varying_positions is None:
         return d_varying
