@@ -50,6 +50,7 @@ from .measures import AttentionEntropy as AttentionEntropy
 from .measures import AttentionGradient as AttentionGradient
 from .measures import AttentionMeasure as AttentionMeasure
 from .measures import ClassMargin as ClassMargin
+from .measures import CommutatorDefect as CommutatorDefect
 from .measures import Contraction as Contraction
 from .measures import DistributedMass as DistributedMass
 from .measures import EffectiveRank as EffectiveRank

@@ -7,6 +7,7 @@ measure reads; it changes neither model nor batch. See `base` for how to add one
 from bayesticket.measures.attention import AttentionEntropy, KLToOracle, KLToTarget, ScoreVariance
 from bayesticket.measures.base import AttentionMeasure, Measure, Observation, OptimizerStep
 from bayesticket.measures.columns import Column, Half, Measured, names_evaluation, of_evaluation
+from bayesticket.measures.commutator import CommutatorDefect, commutator_defect
 from bayesticket.measures.condition import StructuralCondition
 from bayesticket.measures.contraction import Contraction
 from bayesticket.measures.defaults import DEFAULT_MEASURES, additional, suited_to
@@ -49,6 +50,7 @@ __all__ = [
     "AttentionMeasure",
     "ClassMargin",
     "Column",
+    "CommutatorDefect",
     "Contraction",
     "DistributedMass",
     "EffectiveRank",
@@ -87,6 +89,7 @@ __all__ = [
     "attention_of",
     "circle_of",
     "class_margins",
+    "commutator_defect",
     "effective_rank",
     "is_key",
     "key_frequencies",

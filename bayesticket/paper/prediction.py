@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from bayesticket.analysis import Auc, Estimate, at_risk, auc, rank_correlation, told_from
 from bayesticket.figures import GREY, INK, PALETTE, TEMPLATE, Section, Table
-from bayesticket.measures import EffectiveRank, FourierGini
+from bayesticket.measures import CommutatorDefect, EffectiveRank, FourierGini
 from bayesticket.paper.pooling import HORIZON, Labels, Pool, needs, pooled
 from bayesticket.paper.readings import THRESHOLD
 from bayesticket.paper.results import Results
@@ -20,7 +20,7 @@ EPOCHS = tuple(sorted({*SHOWN, 40, 300, 400, 700, 1500, 2500, 3000}))
 """The epochs among which the first that tells is looked for."""
 FEWEST = 6
 """With fewer settings of either kind no interval excludes ½; see `bayesticket.analysis.auc`."""
-WANTED = {"effective rank": EffectiveRank(), "Fourier Gini": FourierGini()}
+WANTED = {"effective rank": EffectiveRank(), "Fourier Gini": FourierGini(), "commutator defect": CommutatorDefect()}
 """Measures that one would look for, beside those that every run records."""
 DRAWN = (
     *("kl_to_oracle", "attention_gradient", "mlp_norm", "train_loss"),

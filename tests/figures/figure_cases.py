@@ -37,6 +37,7 @@ VARIANTS = [
     bt.ClassMargin("median"),
     bt.Contraction(),
     bt.EffectiveRank(),
+    bt.CommutatorDefect(pairs=2),
     bt.NormalizedMLPLoss(),
     bt.RestrictedLoss(),
     bt.ExcludedLoss(),

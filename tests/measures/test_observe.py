@@ -8,6 +8,7 @@ from helpers import attention_and_values, deep_model, value_of
 import bayesticket as bt
 from bayesticket.measures import (
     ClassMargin,
+    CommutatorDefect,
     Contraction,
     DistributedMass,
     EffectiveRank,
@@ -30,6 +31,7 @@ EVERY = [
     NormCondition(1.0, 100.0),
     ClassMargin(),
     EffectiveRank(),
+    CommutatorDefect(pairs=2),
     NormalizedMLPLoss(),
     ScoreVariance(),
     InteractionNorm(),

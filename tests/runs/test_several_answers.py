@@ -69,7 +69,8 @@ def test_one_query_at_the_end_is_the_ordinary_task_to_the_bit(batch_size):
     options = {
         "model": SMALL, "epochs": 12, "record_every": 4, "batch_size": batch_size, "snapshots": [0, 8],
         "measures": [bt.ExplainingAway(half=("train", "test")), bt.PriorGradient(), bt.SeparabilityMargin(),
-                     bt.NormalizedMLPLoss(), bt.EffectiveRank(half="unseen"), bt.KLToTarget("shifted", head="each")],
+                     bt.NormalizedMLPLoss(), bt.EffectiveRank(half="unseen"), bt.KLToTarget("shifted", head="each"),
+                     bt.CommutatorDefect(pairs=1)],
     }  # fmt: skip
     recipe = bt.KLPrior(strength=0.3) + bt.EntropyPrior(0.1, head=0) + bt.SparsityPrior(0.1, on="scores")
     one, other = (bt.train(task, recipe, **options) for task in (ordinary, asked))

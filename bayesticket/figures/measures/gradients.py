@@ -9,7 +9,7 @@ from bayesticket.analysis import WINDOW, smoothed
 from bayesticket.figures.measures.columns import accuracy_row, columns_of, lines
 from bayesticket.figures.measures.family import Family
 from bayesticket.figures.panels import Row
-from bayesticket.figures.style import GREEN, KL, Panel
+from bayesticket.figures.style import GREEN, INK, KL, Panel
 from bayesticket.measures import Column
 from bayesticket.runs import Run
 
@@ -20,6 +20,7 @@ def _rows(run: Run) -> list[Row]:
     divergence = lines(run, "kl_to_oracle", "KL", GREEN, in_legend=False)
     return [
         Row(Panel("gradient of the task loss in the attention, ‖∂L/∂M‖", log=True), [*raw, *smooth], height=260),
+        Row(Panel("commutator defect", log=True), lines(run, "commutator_defect", "defect", INK, in_legend=False)),
         Row(KL, context=divergence, context_only=True),
         accuracy_row(run),
     ]

@@ -1,0 +1,135 @@
+"""Whether the order of two gradient steps matters: the commutator defect, a measure of curvature."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bayesticket.errors import refuse_case, require_integer, require_number
+from bayesticket.measures.base import Measure, Observation, require_unedited
+from bayesticket.measures.observe import run_forward
+from bayesticket.model import HookedTransformer, why_full, why_full_for
+from bayesticket.optim import mean_loss
+from bayesticket.seeding import seeded_generator
+from bayesticket.specs import spec
+from bayesticket.tasks import Examples
+
+Gradient = Callable[[Float[Tensor, "weights"]], Float[Tensor, "weights"]]
+"""The gradient of a loss at given weights."""
+
+
+def commutator_defect(
+    first: Gradient, second: Gradient, weights: Float[Tensor, "weights"], lr: float
+) -> Float[Tensor, ""]:
+    """How far apart two gradient steps lead by their order, `‖θ_AB − θ_BA‖ / (‖lr g_A‖ ‖lr g_B‖)`.
+
+    `θ_AB` is reached by a step on A, then one on B. As lr goes to 0 it becomes
+    `‖H_B g_A − H_A g_B‖ / (‖g_A‖ ‖g_B‖)`, with the Hessians of both losses: it has the unit of curvature, and does not
+    change when the gradients shrink alone. Undefined (NaN) where a gradient is 0.
+
+    >>> curved = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    >>> commutator_defect(lambda w: curved @ w, lambda w: w, torch.tensor([1.0, 0.0]), lr=0.1)  # these commute
+    tensor(0.)
+    """
+    by_first, by_second = first(weights), second(weights)
+    one_way = by_first + second(weights - lr * by_first)
+    other_way = by_second + first(weights - lr * by_second)
+    return (one_way - other_way).norm() / (lr * by_first.norm() * by_second.norm())
+
+
+@spec
+class CommutatorDefect(Measure):
+    """The median commutator defect over some pairs of minibatches: a number. See `commutator_defect`.
+
+    Xu (2026) reports that it rises some hundred steps before test accuracy does. Batches are drawn from the observed
+    examples, the two of a pair without a common example; the pairs are the same at every epoch. The loss is the task's,
+    without priors. Gradients are taken in float64, because the steps of a model that has memorised are below the
+    rounding of its float32 weights. Interventions that edit activations are an error.
+
+    Costs four gradients a pair, in all some 60 steps of training at 3,830 examples: record it seldom, or measure it at
+    snapshots, `run.measure(CommutatorDefect(), epochs=…)`.
+    """
+
+    pairs: int = 9
+    """How many pairs of minibatches."""
+    batch_size: int = 512
+    """Examples in a minibatch; at most half of the observed ones."""
+    lr: float = 1e-3
+    """The size of the steps."""
+
+    takes_all_queries = True
+
+    def __post_init__(self):
+        require_integer("pairs", self.pairs, least=1)
+        require_integer("batch_size", self.batch_size, least=1)
+        require_number("lr", self.lr, above=0)
+
+    def check(self, model: HookedTransformer, batch: Examples) -> None:
+        """Raises for a single example, of which there are no two minibatches."""
+        if len(batch) < 2:
+            raise refuse_case("CommutatorDefect: batch", f"{len(batch)} example", "at least 2")
+
+    def value(self, seen: Observation) -> Float[Tensor, ""]:
+        """The median."""
+        require_unedited(seen, "CommutatorDefect")
+        losses = _Losses(seen.model, seen.loss_of)
+        with torch.enable_grad(), _casting_to_float64(seen.model):
+            defects = [
+                commutator_defect(losses.gradient_on(one), losses.gradient_on(other), losses.weights, self.lr)
+                for one, other in self._drawn(seen.batch)
+            ]
+        return torch.stack(defects).median()
+
+    def _drawn(self, batch: Examples) -> Iterator[tuple[Examples, Examples]]:
+        """The pairs of minibatches."""
+        generator, size = seeded_generator(0, "commutator defect"), min(self.batch_size, len(batch) // 2)
+        for _ in range(self.pairs):
+            order = torch.randperm(len(batch), generator=generator).to(batch.tokens.device)
+            yield batch.select(order[:size]), batch.select(order[size : 2 * size])
+
+
+class _Losses(nn.Module):
+    """The task's loss on a batch, as a function of a model's trained weights in one vector, in float64."""
+
+    def __init__(self, model: HookedTransformer, loss_of: Callable[[Tensor, Tensor], Float[Tensor, ""]]):
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+        self.precise = {name: parameter.detach().double() for name, parameter in self.named_parameters()}
+        self.trained = [name for name, parameter in self.named_parameters() if parameter.requires_grad]
+        self.weights = _joined(self.precise[name] for name in self.trained)
+
+    def forward(self, batch: Examples) -> Float[Tensor, ""]:
+        fast = why_full(self.model) is None and why_full_for(batch.queries, batch.n_positions) is None
+        return mean_loss(self.loss_of, run_forward("fast" if fast else "full", self.model, batch), batch.targets)
+
+    def gradient_on(self, batch: Examples) -> Gradient:
+        """The gradient of the loss on a batch."""
+
+        def gradient(at: Float[Tensor, "weights"]) -> Float[Tensor, "weights"]:
+            parts = at.split([self.precise[name].numel() for name in self.trained])
+            moved = {
+                name: part.view_as(self.precise[name]).requires_grad_()
+                for name, part in zip(self.trained, parts, strict=True)
+            }
+            loss = functional_call(self, {**self.precise, **moved}, (batch,))
+            found = torch.autograd.grad(loss, list(moved.values()), allow_unused=True, materialize_grads=True)
+            return _joined(found)
+
+        return gradient
+
+
+def _joined(tensors: Iterable[Tensor]) -> Float[Tensor, "weights"]:
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+@contextmanager
+def _casting_to_float64(model: HookedTransformer) -> Iterator[None]:
+    """TransformerLens casts attention to the model's dtype."""
+    before, model.cfg.dtype = model.cfg.dtype, torch.float64
+    try:
+        yield
+    finally:
+        model.cfg.dtype = before
