@@ -1,4 +1,4 @@
-"""Whether the order of two gradient steps matters: the commutator defect, a measure of curvature."""
+"""Whether the order of two gradient steps matters: the commutator defect."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,8 +27,9 @@ def commutator_defect(
     """How far apart two gradient steps lead by their order, `‖θ_AB − θ_BA‖ / (‖lr g_A‖ ‖lr g_B‖)`.
 
     `θ_AB` is reached by a step on A, then one on B. As lr goes to 0 it becomes
-    `‖H_B g_A − H_A g_B‖ / (‖g_A‖ ‖g_B‖)`, with the Hessians of both losses: it has the unit of curvature, and does not
-    change when the gradients shrink alone. Undefined (NaN) where a gradient is 0.
+    `‖H_B g_A − H_A g_B‖ / (‖g_A‖ ‖g_B‖)`, with the Hessians of both losses. Gradients that shrink by a factor, the
+    Hessians staying as they are, make it larger by that factor: it rises where a loss is fitted, whatever the
+    curvature. Undefined (NaN) where a gradient is 0.
 
     >>> curved = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     >>> commutator_defect(lambda w: curved @ w, lambda w: w, torch.tensor([1.0, 0.0]), lr=0.1)  # these commute
@@ -44,7 +45,8 @@ def commutator_defect(
 class CommutatorDefect(Measure):
     """The median commutator defect over some pairs of minibatches: a number. See `commutator_defect`.
 
-    Xu (2026) reports that it rises some hundred steps before test accuracy does. Batches are drawn from the observed
+    Xu (2026) reports that it rises some hundred steps before test accuracy does. It also rises as training examples are
+    memorised, since their gradients vanish: see what it says beside `train_loss`. Batches are drawn from the observed
     examples, the two of a pair without a common example; the pairs are the same at every epoch. The loss is the task's,
     without priors. Gradients are taken in float64, because the steps of a model that has memorised are below the
     rounding of its float32 weights. Interventions that edit activations are an error.

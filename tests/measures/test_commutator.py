@@ -31,6 +31,16 @@ def test_of_quadratic_losses_it_is_the_commutator_of_their_hessians_at_any_rate(
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
 
 
+def test_gradients_that_shrink_alone_make_it_larger():
+    hessian = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    other = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    large, small = (
+        commutator_defect(lambda w: hessian @ w, lambda w: other @ w, scale * torch.ones(2, dtype=torch.float64), 1e-3)
+        for scale in (1.0, 0.01)
+    )
+    torch.testing.assert_close(small, 100 * large)
+
+
 def pairs_of(measure, batch):
     return list(measure._drawn(batch))
 
