@@ -6,7 +6,7 @@ figure for each family of measures. A figure reads what a run recorded and compu
 
 from bayesticket.figures.arms import add_band, plot_arms
 from bayesticket.figures.attention import attention_by_head, mean_attention, plot_patterns
-from bayesticket.figures.curves import finish_arms, stacked
+from bayesticket.figures.curves import axis_name, finish_arms, stacked
 from bayesticket.figures.film import film
 from bayesticket.figures.matrices import plot_circle, plot_heads, plot_norms, plot_ov, plot_pattern, plot_qk
 from bayesticket.figures.measures import (
@@ -60,6 +60,7 @@ __all__ = [
     "add_band",
     "add_strips",
     "attention_by_head",
+    "axis_name",
     "film",
     "finish_arms",
     "look",

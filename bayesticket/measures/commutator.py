@@ -51,8 +51,8 @@ class CommutatorDefect(Measure):
     without priors. Gradients are taken in float64, because the steps of a model that has memorised are below the
     rounding of its float32 weights. Interventions that edit activations are an error.
 
-    Costs four gradients a pair, in all some 60 steps of training at 3,830 examples: record it seldom, or measure it at
-    snapshots, `run.measure(CommutatorDefect(), epochs=…)`.
+    Costs four gradients a pair, in all some thirty steps of training at 3,830 examples: record it seldom, or measure it
+    at snapshots, `run.measure(CommutatorDefect(), epochs=…)`.
     """
 
     pairs: int = 9

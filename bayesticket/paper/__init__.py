@@ -12,7 +12,7 @@ OF_BOTH_MODELS = (
     *("fig1", "fig2", "fig3", "controls", "fig4", "fig5", "conditions", "decay"),
     *("fig6", "fig7", "fig8", "fig9", "fig10", "fig11", "autoregressive", "practical"),
 )
-MODULES = (*OF_BOTH_MODELS, "equation9", "specification")
+MODULES = (*OF_BOTH_MODELS, "equation9", "specification", "early")
 NAMES = (*(name + model for name in OF_BOTH_MODELS for model in ("", STANDARD_NAME)), *MODULES[len(OF_BOTH_MODELS) :])
 """The figures of the minimal model, each with that of the standard layer after it, then those that vary the model."""
 

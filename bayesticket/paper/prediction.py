@@ -140,7 +140,7 @@ def _lacking(pool: Pool) -> list[str]:
     few = [f"{name} ({n[name] or 'none'} of them)" for name in WANTED if n[name] < len(pool.times)]
     recorded = f"Not all {len(pool.times)} runs recorded {listed(few)}. " if few else ""
     again = "Results keep no weights, so it takes training again to measure more. " if few else ""
-    return [f"{recorded}{again}The commutator defect is not a measure of this library."]
+    return [f"{recorded}{again}"] if few else []
 
 
 def _further(n: int) -> list[str]:

@@ -20,6 +20,7 @@ FLAT = {
                             ("threshold/distractors", 0.05))},
     **{f"test_pairwise_condition[{entry}]": value
        for entry, value in (("share", 1.0), ("least", 0.5), ("threshold", 0.05), ("share/distractors", 1.0))},
+    "commutator_defect": 100.0, "effective_rank": 40.0, "fourier_gini": 0.1,
     "subspace_overlap": 0.5, "distributed_mass[2]": 0.5,
     **{f"informative_mass_least[head=each][H{head}]": 0.2 for head in range(4)},
     **{f"T={length}/{kind}_accuracy": 0.1 for length in (8, 12, 16, 24) for kind in ("test", "unseen")},

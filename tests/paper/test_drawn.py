@@ -13,7 +13,7 @@ from bayesticket.paper.strengths import STRENGTHS, plot_law, strength_arm
 LAST = 10_000
 PANELS = {"fig1": 7, "fig2": 1, "fig3": 1}
 """In how many panels an arm is shown."""
-FIGURES = [name for name in MODULES if name not in ("controls", "equation9", "specification")]
+FIGURES = [name for name in MODULES if name not in ("controls", "equation9", "specification", "early")]
 
 
 def is_median(trace) -> bool:

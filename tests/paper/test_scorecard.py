@@ -34,6 +34,7 @@ ABOUT = {
     "Structure without an oracle": {"practical": 7},
     "Equation 9": {"equation9": 4},
     "Specification curve": {"specification": 6},
+    "Early signs": {"early": 7},
 }
 """How many claims of which figure each group has."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import worlds_of_appendix
 from stories import EPOCHS, arms_of, header_of, line, runs_of, story
 
-from bayesticket.paper import controls, decay, equation9, fig3, fig5, lost, tickets
+from bayesticket.paper import controls, decay, early, equation9, fig3, fig5, lost, tickets
 from bayesticket.paper.arms import LAYOUTS
 from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.factorial import ALL, CONSTANT, DECAY, FREE, HELD, LARGER, OLD, QK, SMALLER, name_of
@@ -311,7 +311,32 @@ def by_specification():
     return [in_settings(life) for life in lives]
 
 
+def signs(ours, theirs, n_seeds=10):
+    """Results of the early signs, by what runs recorded that grok, every other seed, and those that never do."""
+    return runs_of({
+        name: [
+            story(**ours[seed % len(ours)], grokked=5000 + 40 * seed) if (seed + place) % 2 else story(**theirs)
+            for seed in range(n_seeds)
+        ]
+        for place, name in enumerate(early.arms(FULL))
+    })  # fmt: skip
+
+
+def by_early():
+    rising, level = line((300, 100.0), (1000, 100.0), (2000, 2000.0)), 100.0
+    others = ("effective_rank", "fourier_gini", "mlp_norm", "train_loss", "attention_gradient")
+    large, small = dict.fromkeys(others, 2.0), dict.fromkeys(others, 1.0)
+    return [
+        signs([{"commutator_defect": rising, **small}], {"commutator_defect": level, **large}),
+        signs([{"commutator_defect": level}], {"commutator_defect": rising}),
+        signs([*[{"commutator_defect": rising}] * 2, {"commutator_defect": level}], {"commutator_defect": level}),
+        signs([{"memorised": None}], {"memorised": None}, n_seeds=5),
+        runs_of({name: [story(commutator_defect=rising)] * 5 for name in early.arms(FULL)}),
+    ]
+
+
 WORLDS = {
+    "early": by_early,
     "fig1": by_fig1, "fig2": by_fig2, "fig3": by_fig3, "controls": by_controls, "fig4": by_fig4, "fig5": by_fig5,
     "conditions": by_conditions, "decay": by_decay, "equation9": by_equation9, "specification": by_specification,
     **worlds_of_appendix.WORLDS,
