@@ -100,6 +100,8 @@ class PaperFigure:
     """Further remarks for readers."""
     residual: bool = False
     """Whether the model is a standard layer, with a residual path; else it is the paper's minimal one."""
+    varies_model: bool = False
+    """Whether some arms are of a standard layer and some are not, so that `about` says which."""
     seeds: int | None = None
     """How many seeds are run and judged on, if not as many as the scale says and at least five."""
 
@@ -138,6 +140,8 @@ class PaperFigure:
     @property
     def description(self) -> str:
         """What is run, and in which model."""
+        if self.varies_model:
+            return self.about
         return f"The model is {STANDARD if self.residual else MINIMAL}. {self.about}"
 
     def claims(self, runs: Runs) -> Sequence[Claim]:

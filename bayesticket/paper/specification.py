@@ -196,5 +196,6 @@ FIGURE = PaperFigure(
     by_every_reading(judge_at),
     then,
     finds_in=tuple(name_of(dense(setting), setting) for setting in SETTINGS),
+    varies_model=True,
     seeds=3,
 )

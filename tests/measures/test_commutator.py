@@ -97,11 +97,36 @@ def test_training_is_the_same_with_it_and_a_snapshot_gives_what_training_recorde
     assert list(run.measure(measure)) == pytest.approx(list(recorded), rel=1e-6)
 
 
+def test_weights_that_are_not_trained_stay():
+    model = model_of(ADDITION, n_heads=1)
+    whole = value_of(CommutatorDefect(pairs=1, batch_size=8), model, BATCH)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name == "unembed.W_U")
+    (one, other), lr = pairs_of(CommutatorDefect(pairs=1, batch_size=8), BATCH)[0], 1e-3
+
+    def gradient_on(batch):
+        _, cache = model.run_with_cache(batch.tokens)
+        final = cache["blocks.0.hook_resid_post"][:, -1].detach()
+
+        def gradient(weights):  # a linear classifier's, in closed form
+            shares = (final @ weights.view_as(model.unembed.W_U) + model.unembed.b_U).softmax(-1)
+            return (final.T @ (shares - F.one_hot(batch.targets, shares.shape[1])) / len(batch)).flatten().detach()
+
+        return gradient
+
+    expected = commutator_defect(gradient_on(one), gradient_on(other), model.unembed.W_U.detach().flatten(), lr)
+    found = value_of(CommutatorDefect(pairs=1, batch_size=8), model, BATCH)
+    assert found == pytest.approx(expected.item(), rel=1e-6)
+    assert found != pytest.approx(whole, rel=0.1)
+
+
 def test_bad_input():
     refused(lambda: CommutatorDefect(pairs=0), "pairs", "0")
     refused(lambda: CommutatorDefect(batch_size=0), "batch_size", "0")
     refused(lambda: CommutatorDefect(lr=0.0), "lr", "0.0")
     model = model_of(ADDITION)
     refused(lambda: bt.measure(model, BATCH.select(slice(1)), CommutatorDefect()), "1 example", "at least 2")
+    still = model_of(ADDITION).requires_grad_(False)
+    refused(lambda: bt.measure(still, BATCH, CommutatorDefect()), "no parameter that is trained")
     edited = bt.FrozenAttention("oracle")
     refused(lambda: bt.measure(model, BATCH, CommutatorDefect(), intervention=edited), "CommutatorDefect")

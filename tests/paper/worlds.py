@@ -311,7 +311,7 @@ def by_specification():
     return [in_settings(life) for life in lives]
 
 
-def signs(ours, theirs, n_seeds=10):
+def signs(ours, theirs, n_seeds=early.SEEDS):
     """Results of the early signs, by what runs recorded that grok, every other seed, and those that never do."""
     return runs_of({
         name: [
@@ -330,8 +330,9 @@ def by_early():
         signs([{"commutator_defect": rising, **small}], {"commutator_defect": level, **large}),
         signs([{"commutator_defect": level}], {"commutator_defect": rising}),
         signs([*[{"commutator_defect": rising}] * 2, {"commutator_defect": level}], {"commutator_defect": level}),
-        signs([{"memorised": None}], {"memorised": None}, n_seeds=5),
-        runs_of({name: [story(commutator_defect=rising)] * 5 for name in early.arms(FULL)}),
+        signs([{}], {}),
+        signs([{"memorised": None}], {"memorised": None}),
+        runs_of({name: [story(commutator_defect=rising)] * early.SEEDS for name in early.arms(FULL)}),
     ]
 
 
