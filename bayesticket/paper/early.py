@@ -85,7 +85,7 @@ class Life:
             first_epoch(curves["train_accuracy"] >= MEMORISED),
             UNSEEN.epoch(curves, ONSET),
             UNSEEN.epoch(curves) is not None,
-            first_epoch(pd.Series(defect >= RISE * defect.iloc[:FIRST].median())),
+            first_epoch(pd.Series(defect.iloc[FIRST:] >= RISE * defect.iloc[:FIRST].median())),
         )
 
     def is_asked(self, epoch: int) -> bool:
@@ -164,8 +164,8 @@ def _rises(runs: Lives) -> Claim:
     return Claim(
         "No run groks before its commutator defect has risen.",
         (
-            f"The defect is {RISE:g} times the median of its first {FIRST} records before {ONSET:.0%} of unseen "
-            "examples are answered. Counted are the runs that grok.",
+            f"After its first {FIRST} records, and before {ONSET:.0%} of unseen examples are answered, the defect is "
+            f"{RISE:g} times the median of those. Counted are the runs that grok.",
             SHARES,
         ),
         sentences(
