@@ -51,6 +51,8 @@ EPOCH, OTHER_EPOCHS = 2000, (1000, 4000)
 """When the measures are asked."""
 FIRST, RISE = 3, 10.0
 """The defect has risen, by Xu's rule, when it is so many times the median of so many first records."""
+SOON = 600
+"""The least by which Xu found it to have risen before."""
 ONSET = 0.1
 """Generalising has begun when this share of unseen examples is answered."""
 LITTLE = 0.25
@@ -157,10 +159,11 @@ def judge(runs: Runs) -> list[Claim]:
 
 def _rises(runs: Lives) -> Claim:
     lives = [life for *_, life, _ in runs]
-    ours = [life for life in lives if life.groks and life.began is not None]
+    ours = [(life.risen, life.began) for life in lives if life.groks and life.began is not None]
     idle = [life.risen is not None for life in lives if life.memorised is not None and life.began is None]
-    leads = [life.began - life.risen for life in ours if life.began is not None and life.risen is not None]
-    holds = [life.risen is not None and life.risen < (life.began or 0) for life in ours]
+    leads = [began - risen for risen, began in ours if risen is not None]
+    holds = [risen is not None and risen < began for risen, began in ours]
+    early = [risen is not None and risen < began - SOON for risen, began in ours]
     return Claim(
         "No run groks before its commutator defect has risen.",
         (
@@ -169,13 +172,14 @@ def _rises(runs: Lives) -> Claim:
             SHARES,
         ),
         sentences(
-            f"this holds in {so_many(sum(holds), len(ours), which='that grok')}",
+            f"this holds in {so_many(sum(holds), len(ours), which='that grok')}" if ours else "none of these runs grok",
             f"it has risen {across(leads)} epochs before that" * bool(leads),
             f"it rises in {so_many(sum(idle), len(idle), which='that memorise and stay below that to the end')}, too, "
             "so that a rise need not mean that a run will grok" * any(idle),
         ),
         verdict_of(holds),
         "Xu (2026)",
+        readings={f"at least {SOON} epochs before": verdict_of(early)},
     )
 
 
