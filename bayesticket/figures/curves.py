@@ -1,8 +1,10 @@
 """Curves against epochs, in panels above one epoch axis."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,8 @@ from bayesticket.runs import Run
 
 GAP = 52
 """Pixels between two panels."""
+NARROW = 640
+"""The width of a figure on a page beside a column of links, by which its legend is broken into lines."""
 
 
 def stacked(panels: Sequence[Panel], *, panel_height: int = 150) -> go.Figure:
@@ -210,5 +214,9 @@ def finish_arms(figure: go.Figure, panels: Sequence[Panel], last: int) -> None:
     """Fits the axes of a figure of several arms to epochs 0 to `last`, and puts the legend above the first panel."""
     fit_log_axes(figure, panels)
     names = {"x": 0, "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top", "font": {"size": 15}}
-    figure.update_layout(margin={"t": 75}, legend=names, hoversubplots="single")
+    traces = cast("tuple[go.Scatter, ...]", figure.data)
+    width = sum(9 * len(str(trace.name)) + 60 for trace in traces if trace.showlegend)
+    more = 24 * (max(math.ceil(width / NARROW), 1) - 1)
+    height = cast("dict", figure.layout)["height"] + more
+    figure.update_layout(margin={"t": 75 + more}, height=height, legend=names, hoversubplots="single")
     figure.update_xaxes(range=[0, last])

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from bayesticket.figures import Cell, Section, Table
-from bayesticket.paper import OF_BOTH_MODELS, find_figure
+from bayesticket.paper import NAMES, OF_BOTH_MODELS, find_figure
 from bayesticket.paper.figure import STANDARD_NAME, VERDICTS, PaperFigure
 from bayesticket.paper.findings import TERMS, findings
 from bayesticket.paper.prediction import prediction_sections
@@ -31,6 +31,15 @@ def shipped() -> list[Judged]:
     return judged_in(SHIPPED)
 
 
+class OfResults(SphinxDirective):
+    """A directive whose page is made again where the results of a figure have changed, or were added."""
+
+    def depend_on(self, *figures: str) -> None:
+        """Notes the files of these figures; Sphinx reads a page again whose file is missing."""
+        for name in figures:
+            self.env.note_dependency(str(SHIPPED / f"{name}.json"))
+
+
 def markdown(table: Table) -> str:
     """A table of a report as Markdown; its links lead into the report."""
     width = len(table.columns)
@@ -48,21 +57,23 @@ def _linked(cell: str | Cell) -> str:
     return f'<a href="{REPORT}#{cell.link}">{text}</a>' if isinstance(cell, Cell) and cell.link else text
 
 
-class Findings(SphinxDirective):
+class Findings(OfResults):
     """What the runs show, a sentence for each subject."""
 
     def run(self) -> list[nodes.Node]:
         """A list, or a sentence that says that there is nothing to say yet."""
+        self.depend_on(*NAMES)
         said = findings({each.figure.name: each.results for each in shipped()})
         lines = [f"- **{heading}.** {text}" for heading, text in said.items()]
         return self.parse_text_to_nodes("\n".join([TERMS, "", *lines]) if said else NOT_YET)
 
 
-class Scorecard(SphinxDirective):
+class Scorecard(OfResults):
     """Every claim of the paper, with its verdict in both models."""
 
     def run(self) -> list[nodes.Node]:
         """A table."""
+        self.depend_on(*NAMES)
         return self.parse_text_to_nodes(markdown(scorecard_table(shipped())))
 
 
@@ -74,11 +85,12 @@ class UnjudgedClaims(SphinxDirective):
         return self.parse_text_to_nodes(markdown(unjudged_table()))
 
 
-class Predictions(SphinxDirective):
+class Predictions(OfResults):
     """Which measures predict grokking: tables and a figure."""
 
     def run(self) -> list[nodes.Node]:
         """Paragraphs, tables and a figure; a sentence where the results do not suffice."""
+        self.depend_on(*NAMES)
         sections = prediction_sections(each.results for each in shipped())
         return [node for section in sections for node in self._shown(section)] or self.parse_text_to_nodes(TOO_FEW)
 
@@ -92,7 +104,7 @@ class Predictions(SphinxDirective):
         return said
 
 
-class PaperFigureResults(SphinxDirective):
+class PaperFigureResults(OfResults):
     """A figure of the paper in both models: what was run, its interactive pictures, what was measured."""
 
     required_arguments = 1
@@ -100,7 +112,9 @@ class PaperFigureResults(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """A section for each model that was run, or a sentence that says how to run it."""
         name = self.arguments[0]
-        judged = [each for each in shipped() if each.figure.name in (name, name + STANDARD_NAME)]
+        both = [each for each in (name, name + STANDARD_NAME) if each in NAMES]
+        self.depend_on(*both)
+        judged = [each for each in shipped() if each.figure.name in both]
         return [self._section(each) for each in judged] if judged else self._not_run(find_figure(name))
 
     def _not_run(self, figure: PaperFigure) -> list[nodes.Node]:
