@@ -42,7 +42,7 @@ ASKED = {
 }
 """The measures that are asked; none needs test labels or the oracle."""
 SELDOM = 5
-"""Measures that cost as much as some twenty epochs are recorded so many times less often than curves usually are."""
+"""Measures that cost as much as some seventeen epochs are recorded so many times less often than curves usually are."""
 WEAK = 0.03
 """A strength of the prior between those with which no run of Figure 3 groks, and those with which all do."""
 SEEDS = 12

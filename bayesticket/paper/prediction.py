@@ -138,9 +138,10 @@ def _lacking(pool: Pool) -> list[str]:
     """Which of the measures that one would look for were not recorded by all runs."""
     n = {name: sum(measure.name in each for each in pool.curves) for name, measure in WANTED.items()}
     few = [f"{name} ({n[name] or 'none'} of them)" for name in WANTED if n[name] < len(pool.times)]
-    recorded = f"Not all {len(pool.times)} runs recorded {listed(few)}. " if few else ""
-    again = "Results keep no weights, so it takes training again to measure more. " if few else ""
-    return [f"{recorded}{again}"] if few else []
+    if not few:
+        return []
+    again = "Results keep no weights, so it takes training again to measure more."
+    return [f"Not all {len(pool.times)} runs recorded {listed(few)}. {again}"]
 
 
 def _further(n: int) -> list[str]:

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import pytest
 
 from bayesticket.errors import BayesticketError
-from bayesticket.figures import KL, PALETTE, stacked
+from bayesticket.figures import KL, PALETTE, finish_arms, stacked
 from bayesticket.figures.curves import band, fit_log_axes
 from bayesticket.figures.style import LOSS
 
@@ -41,3 +41,15 @@ def test_log_axes_hold_what_is_drawn(values: list[float]):
         low, high = figure.layout.yaxis.range
         assert low < min(shown) <= max(shown) < high
         assert high - low > 0.99
+
+
+def test_a_legend_of_several_lines_has_room_above_panels_of_the_same_height():
+    def finished(n):
+        figure = stacked([LOSS]).add_traces([go.Scatter(name=f"arm {place}", showlegend=True) for place in range(n)])
+        finish_arms(figure, [LOSS], 100)
+        top, bottom = figure.layout.margin.t, figure.layout.margin.b or 0
+        return top, figure.layout.height - top - bottom
+
+    (few, height), (many, same) = finished(2), finished(20)
+    assert many > few
+    assert same == height

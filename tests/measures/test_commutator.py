@@ -50,7 +50,7 @@ def pairs_of(measure, batch):
 def test_it_is_the_median_of_two_orders_of_plain_steps(forward, options):
     if forward == "fast" and "n_layers" in options:
         pytest.skip("the query-only forward serves one layer")
-    model, measure = model_of(ADDITION, **options), CommutatorDefect(pairs=3, batch_size=8, lr=0.01)
+    model, measure = model_of(ADDITION, **options), CommutatorDefect(pairs=4, batch_size=8, lr=0.01)
 
     def stepped(model, batch):
         moved = copy.deepcopy(model)
