@@ -1,5 +1,7 @@
 """What the rules of the appendix's figures say of made-up runs in which the truth is plain."""
 
+from dataclasses import replace
+
 import pytest
 from stories import line, runs_of, story
 
@@ -222,7 +224,7 @@ def test_heads_that_attend_to_all_positions_alike_do_not_share_a_condition():
 
 def permutations(**best):
     arms = {arm_of(task, prior): [story()] * 5 for task in fig10.TASKS for prior in (fig10.NONE, fig10.ORACLE)}
-    for prior, accuracy in {fig10.ORDERED: 0.01, **best}.items():
+    for prior, accuracy in {**dict.fromkeys(fig10.IN_ORDER, 0.01), **best}.items():
         arms[arm_of(fig10.PERMUTATIONS, prior)] = [
             story(test_accuracy=lambda epochs, a=accuracy: [a if e > 5000 else 0.01 for e in epochs])
         ] * 5
@@ -231,7 +233,8 @@ def permutations(**best):
 
 def test_runs_at_chance_do_not_show_that_the_oracle_is_a_wrong_target():
     assert permutations()[-1].verdict == "undecided"
-    assert permutations(**{fig10.ORDERED: 1.0})[-1].verdict == "reproduced"
+    for prior in fig10.IN_ORDER:
+        assert permutations(**{prior: 1.0})[-1].verdict == "reproduced"
     assert permutations(**{fig10.ORDERED: 1.0, fig10.ORACLE: 1.0})[-1].verdict == "not reproduced"
     assert permutations(**{fig10.ORACLE: 1.0})[-1].verdict == "not reproduced"
 
@@ -243,6 +246,20 @@ def test_permutations_are_read_with_a_target_that_tells_their_order():
     config = fig10.arms(Scale())[arm_of(fig10.PERMUTATIONS, fig10.ORDERED)]
     (prior,) = config.intervention.parts
     assert prior.target.tolist() == pytest.approx([2 / 3, 0, 1 / 3, 0, 0])
+
+
+def test_two_heads_toward_an_operand_each_are_compared_with_two_heads_of_no_prior():
+    name = "permutations, two heads, each toward one operand"
+    apart = permutations(**{fig10.APART: 1.0, fig10.ORDERED: 1.0})[0]
+    assert (apart.readings[name], apart.readings["permutations"]) == ("reproduced", "undecided")
+    assert permutations(**{fig10.APART: 1.0, fig10.TWO_HEADS: 1.0})[0].readings[name] != "reproduced"
+    arms = fig10.arms(Scale())
+    with_prior, without = (arms[arm_of(fig10.PERMUTATIONS, each)] for each in (fig10.APART, fig10.TWO_HEADS))
+    assert replace(with_prior, intervention=without.intervention) == without
+    assert without.model.n_heads == 2
+    assert [(part.head, part.target.tolist()) for part in with_prior.intervention.parts] == [
+        (0, [1, 0, 0, 0, 0]), (1, [0, 0, 1, 0, 0]),
+    ]  # fmt: skip
 
 
 # Figure 11 --------------------------------------------------------------------------------------------------------

@@ -212,7 +212,8 @@ def by_fig10():
                         for each, cap in zip(tables, best, strict=True)
                     ]
                 arms[arm_of(task, prior)] = tables
-        arms[arm_of(fig10.PERMUTATIONS, fig10.ORDERED)] = lives(oracle, **form)
+        for prior, epoch in {fig10.ORDERED: oracle, fig10.TWO_HEADS: none, fig10.APART: oracle}.items():
+            arms[arm_of(fig10.PERMUTATIONS, prior)] = lives(epoch, **form)
         return runs_of(arms)
 
     fine, broken = bounds(0.1, 400.0), bounds(0.3, 4.0)
