@@ -29,7 +29,7 @@ from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Runs
 
 DECAYS = (0.3, 0.5, 1.0, 2.0, 3.0)
-OPTIMIZERS = {"Muon": Muon(lr=0.01, weight_decay=0.1), "Lion": Lion(lr=1e-4, weight_decay=10.0)}
+OPTIMIZERS = {"Muon": Muon(lr=0.01, weight_decay=0.1), "Lion": Lion(lr=1e-3, weight_decay=1.0)}
 """Other optimisers, with the same lr · weight decay as AdamW at weight decay 1."""
 NEAR = 0.25
 """A rate is near another if it differs by no more than this share of it."""
@@ -234,4 +234,9 @@ FIGURE = PaperFigure(
     arms,
     draw,
     judge,
+    notes=(
+        "Lion first had the learning rate 1e-4 and weight decay 10, with which no run of either model memorised within "
+        "5,000 epochs, so that nothing could be judged. Its rate was then chosen by the training accuracy of seed 7 "
+        "alone, before any run of seeds 0 to 4: with 3e-4 it was 97% after 3,000 epochs, with 1e-3 99% after 1,400.",
+    ),
 )
