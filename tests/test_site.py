@@ -122,3 +122,14 @@ def test_every_figure_of_the_paper_has_a_page_with_its_title_and_results(name):
 
 def test_there_is_no_page_of_a_figure_that_does_not_exist():
     assert {page.stem for page in (ROOT / "docs" / "paper").glob("*.md")} == set(MODULES)
+
+
+def test_a_page_is_made_again_when_results_of_its_figure_are_added_or_change(tmp_path):
+    from sphinx.application import Sphinx
+
+    (tmp_path / "index.md").write_text("# Page\n\n```{paper-figure} fig6\n```\n", encoding="utf-8")
+    config = {"extensions": ["myst_parser", "site_results"]}
+    app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "trees", "dummy", config, status=None, warning=None)
+    app.build()
+    files = {Path(each).name for each in app.env.dependencies["index"]}
+    assert {"fig6.json", "fig6-standard.json"} <= files
