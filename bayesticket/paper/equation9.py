@@ -112,8 +112,10 @@ def then(scale: Scale, runs: Runs) -> Configs:
 
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
-    """When every run groks."""
-    return {DOTS: plot_times(times_of(runs))}
+    """When every run groks, the variants of a layout and prior one below the other."""
+    times, variants = times_of(runs), (AS_BUILT, *VARIANTS)
+    names = [name_of(each, prior, layout) for layout in LAYOUTS for prior in (NONE, ORACLE) for each in variants]
+    return {DOTS: plot_times({name: times[name] for name in names})}
 
 
 def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
