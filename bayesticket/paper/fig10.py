@@ -219,7 +219,7 @@ def _wrong_target(runs: Runs) -> Claim:
         "undecided" if verdict != "not reproduced" and all(all(below[prior]) for prior in others) else verdict,
         "a control",
         arms=tuple(arm_of(PERMUTATIONS, prior) for prior in best),
-        readings={**others},
+        readings=others,
     )
 
 

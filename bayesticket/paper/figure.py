@@ -107,10 +107,14 @@ class PaperFigure:
 
     def configs(self, scale: Scale) -> Configs:
         """Every arm with every seed."""
-        arms, n_seeds = self.arms(scale), scale.seeds if self.seeds is None else min(self.seeds, scale.seeds)
+        arms, seeds = self.arms(scale), range(self.n_seeds(scale))
         return self._of_its_model(
-            {(name, seed): replace(config, seed=seed) for seed in range(n_seeds) for name, config in arms.items()}
+            {(name, seed): replace(config, seed=seed) for seed in seeds for name, config in arms.items()}
         )
+
+    def n_seeds(self, scale: Scale) -> int:
+        """How many seeds are run."""
+        return scale.seeds if self.seeds is None else min(self.seeds, scale.seeds)
 
     def further(self, scale: Scale, runs: Runs) -> Configs:
         """The configurations that need the runs of the arms; none for most figures."""

@@ -154,7 +154,7 @@ def _scale(figure: PaperFigure, results: Results) -> str:
     said = f"{modulus} most {_listed(epochs)} epochs, {_counted(seeds, 'seed')}."
     if _is_full(figure, results):
         return said
-    return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {_seeds_asked(figure)} seeds)."
+    return f"{said} That is not the paper's scale (p = {full.p}, {full.epochs:,} epochs, {figure.n_seeds(full)} seeds)."
 
 
 def _scale_of(results: Results) -> tuple[list[int], list[int], int]:
@@ -167,11 +167,7 @@ def _scale_of(results: Results) -> tuple[list[int], list[int], int]:
 def _is_full(figure: PaperFigure, results: Results) -> bool:
     full = Scale()
     (moduli, epochs, seeds), usual = _scale_of(results), {config.epochs for config in figure.arms(full).values()}
-    return (moduli or [full.p], epochs) == ([full.p], sorted(usual)) and seeds >= _seeds_asked(figure)
-
-
-def _seeds_asked(figure: PaperFigure) -> int:
-    return Scale().seeds if figure.seeds is None else figure.seeds
+    return (moduli or [full.p], epochs) == ([full.p], sorted(usual)) and seeds >= figure.n_seeds(full)
 
 
 def _listed(numbers: Sequence[int]) -> str:
