@@ -1,13 +1,13 @@
 """What the prior does to attention: how its divergence decays and how soon, and what becomes of the plateau."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from bayesticket.analysis import Phases, Times, find_phases, find_phases_by_norm
+from bayesticket.analysis import Phases, Times, find_phases, find_phases_by_norm, median_time
 from bayesticket.paper.arms import STRENGTH
 from bayesticket.paper.figure import SHARES, Claim, Curves, Verdict, curves_of, verdict_of
 from bayesticket.paper.readings import OTHERS, THRESHOLD, UNSEEN, Grokking
@@ -25,6 +25,8 @@ SHORTEST = 5
 """A decay is fitted to so many records at least."""
 WEAK = 0.1
 """The strength of another reading, at which the decay has more records."""
+APART = 2.0
+"""A law of alignment is judged where the median epoch of one strength is at least this many times that of another."""
 SOON = 2.0
 """Grokking follows memorising at once if its epoch is at most this many times that of memorising."""
 
@@ -130,7 +132,8 @@ def _decays(runs: Runs, layout: str) -> Claim:
 def _scales(runs: Runs, layout: str) -> Claim:
     times = {strength: _alignment_times(runs, strength_arm(layout, strength)) for strength in (0.0, *STRENGTHS)}
     laws = laws_of(times)
-    verdict, *others = verdicts_on_laws(laws).items()
+    unknown: dict[str, Verdict] = dict.fromkeys(LAWS.values(), "undecided")
+    verdict, *others = (verdicts_on_laws(laws) if _differ(times) else unknown).items()
     medians = "; ".join(
         f"{strength:g}: {across([epoch for epoch, did in zip(each.epochs, each.reached, strict=True) if did])}"
         for strength, each in times.items()
@@ -144,12 +147,21 @@ def _scales(runs: Runs, layout: str) -> Claim:
             "logarithm, joined by lines, says so. The law of added rates is fitted to these epochs, as it is to "
             "grokking times, since attention may align without a prior too.",
             LINEAR,
+            f"It is undecided too where no two strengths have medians that differ {APART:g}-fold: records are some "
+            "epochs apart, and a law of so small a difference rests on what is interpolated between them.",
         ),
         sentences(f"epochs of alignment by strength: {medians}" if medians else "no run aligned", *fitted),
         verdict[1],
         arms=tuple(strength_arm(layout, strength) for strength in times),
         readings=dict(others),
     )
+
+
+def _differ(times: Mapping[float, Times]) -> bool:
+    """Whether the median epoch of alignment depends on the strength enough for a law of it to be judged."""
+    medians = [median_time(each).value for strength, each in times.items() if strength]
+    reached = [median for median in medians if median is not None]
+    return bool(reached) and (len(reached) < len(medians) or max(reached) >= APART * min(reached))
 
 
 def _alignment_times(runs: Runs, name: str) -> Times:

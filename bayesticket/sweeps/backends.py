@@ -8,6 +8,7 @@ import os
 import pickle
 import secrets
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -131,6 +132,10 @@ class ProcessBackend(Backend):
                 self.workers[ours] = WorkerProcess(process, job)
         except OSError as error:
             raise BayesticketError(f"workers: another process could not be started ({one_line(error)})") from error
+        except RuntimeError as error:
+            if "bootstrapping" not in str(error):
+                raise
+            sys.exit(1)  # a process of ours imports a script that calls us unguarded; its parent says so
         theirs.close()
 
     def _send(self, connection: Connection, job: Job | None) -> None:
@@ -169,9 +174,10 @@ class ProcessBackend(Backend):
             self.failed_starts += 1
             if self.failed_starts >= MAX_FAILED_STARTS:
                 raise BayesticketError(
-                    f"workers: {self.failed_starts} processes in a row {how} before they could train, and printed "
-                    'why; a script that trains in processes has to do so under `if __name__ == "__main__":`'
-                )
+                    f"workers: {self.failed_starts} processes in a row {how} before they could train; every process "
+                    'imports your script first, so that a script has to call this under `if __name__ == "__main__":`; '
+                    "if yours does, the processes have printed what is wrong"
+                ) from None
         return Outcome("died", f"its process {how}")
 
     def stop(self) -> None:

@@ -7,8 +7,8 @@ from stories import arms_of, line, runs_of, story, verdicts
 from worlds import AS_CLAIMED, bounds, factorial, fitted, of_strengths, of_tickets, under_decay, worlds_of
 
 from bayesticket.analysis import Estimate
-from bayesticket.paper import conditions, controls, decay, fig1, fig3, fig5, find_figure, tickets
-from bayesticket.paper.alignment import decay_of, gradient_ratios
+from bayesticket.paper import alignment, conditions, controls, decay, fig1, fig3, fig5, find_figure, tickets
+from bayesticket.paper.alignment import align_claims, decay_of, gradient_ratios
 from bayesticket.paper.arms import LAYOUTS, PLAIN
 from bayesticket.paper.comparing import arm_of
 from bayesticket.paper.decay import slope_of
@@ -200,6 +200,17 @@ def test_times_that_rise_with_strength_are_no_inverse_of_it():
     """The law with a floor cannot be fitted to them, which decides as much as a fit would."""
     claims = fig3.judge(of_strengths(lambda strength: 2000 + 600 * np.log10((strength + 0.001) / 0.01)))
     assert [claims[1].verdict, claims[3].verdict] == ["not reproduced"] * 2
+
+
+def test_a_law_of_alignment_is_not_judged_by_a_few_epochs(monkeypatch):
+    """Attention aligns between epochs 44 and 52, and to these eight epochs the law fits."""
+    aligning = lambda s: lambda epochs: 0.1 ** (epochs / (44 + 1 / (1 / 8 + 2 * s)))  # noqa: E731
+    runs = of_strengths(lambda s: 2000, kl_to_oracle=aligning)
+    claim = align_claims(runs, "constant distractors")[1]
+    assert claim.said.startswith("The time until attention is aligned")
+    assert {claim.verdict, *claim.readings.values()} == {"undecided"}
+    monkeypatch.setattr(alignment, "APART", 1.0)
+    assert align_claims(runs, "constant distractors")[1].verdict == "reproduced"
 
 
 def test_the_ratio_of_gradients_is_that_before_and_after_memorising():

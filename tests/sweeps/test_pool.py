@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -330,6 +331,21 @@ def test_processes_that_end_before_they_can_train(jobs, monkeypatch):
         train_jobs(jobs, workers=2)
     assert leftovers(store_of(jobs)) == []
     assert multiprocessing.active_children() == []
+
+
+UNGUARDED = """
+import bayesticket as bt
+bt.sweep(bt.ModularAddition(p=7), {"no prior": None}, seeds=[0], store="runs", epochs=2, workers=1)
+"""
+
+
+def test_a_script_without_a_guard_is_told_so_once_and_leaves_no_claim(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED, encoding="utf-8")
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1, "of this error alone"
+    assert 'a script has to call this under `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
+    assert leftovers(tmp_path / "runs") == []
 
 
 # What dies --------------------------------------------------------------------------------------------------------
