@@ -56,3 +56,7 @@ for arm, colour in zip(("no prior", "KL prior"), PALETTE, strict=False):
     print(arm, {label: f"{share:.0%}" for label, share in shares.items()})
 fig.update_layout(template=TEMPLATE, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
 fig.update_xaxes(title="position whose tokens are exchanged").update_yaxes(title="answered", tickformat=".0%")
+
+# %%
+# Without a prior the model answers by the noise: with another random token it hardly answers anything, and rather does
+# so with another operand. With the prior it answers by the operands alone.

@@ -11,7 +11,7 @@ from worlds import every_arm, worlds_of
 
 import bayesticket as bt
 from bayesticket.cli.main import main
-from bayesticket.paper import MODULES, NAMES, find_figure, report
+from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, find_figure, report
 from bayesticket.paper.figure import SHARES, SMOKE, VERDICTS, Claim, Scale
 from bayesticket.paper.readings import AT_BOTH, BY_UNSEEN
 from bayesticket.paper.report import claim_table, write_figure_page, write_report
@@ -23,6 +23,9 @@ from bayesticket.specs import spec_id
 
 PINNED = Path(__file__).with_name("verdicts.json")
 """The verdict on every claim, from the results that come with the library; this file run as a script writes it."""
+README = Path(__file__).parents[2] / "README.md"
+"""It counts these verdicts in a table, which the script writes too."""
+TABLE = re.compile(r"^\| what is asked (.*\n\|)*.*\n", re.MULTILINE)
 KEPT = names_in(SHIPPED)
 FIRST = KEPT[0]
 """The first figure whose results come with the library."""
@@ -48,6 +51,28 @@ def test_the_verdict_of_every_claim_is_pinned_and_its_runs_are_named(name, shipp
             arm: [results.headers[arm, seed].id for seed in results.runs.seeds] for arm in claim.arms
         }, "one id for each seed, by arm"
     assert not any(STILTED.search(claim.measured) for claim in claims)
+
+
+def verdict_table(pinned):
+    """How many claims of each figure have which verdict, in both models, as the README has it."""
+    lines = ["| what is asked | minimal model | standard layer |", "|---|---|---|"]
+    for module in MODULES:
+        both = f"{module}-standard" if module in OF_BOTH_MODELS else None
+        cells = " | ".join("–" if name is None else counted(pinned.get(name)) for name in (module, both))
+        lines.append(f"| [{find_figure(module).title}](docs/paper/{module}.md) | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def counted(verdicts):
+    if verdicts is None:
+        return "not run yet"
+    given = list(verdicts.values())
+    return " ".join(f"{text[0]} {given.count(verdict)}" for verdict, text in VERDICTS.items() if verdict in given)
+
+
+def test_the_readme_counts_these_verdicts():
+    table = verdict_table(json.loads(PINNED.read_text(encoding="utf-8")))
+    assert table in README.read_text(encoding="utf-8"), f"run: python {Path(__file__).name}"
 
 
 # In words ---------------------------------------------------------------------------------------------------------
@@ -220,4 +245,6 @@ def test_where_a_report_cannot_be_written_is_said_before_anything_is_read(out, m
 
 if __name__ == "__main__":
     pinned = {name: verdicts_by_claim(find_figure(name).claims(read_results(SHIPPED, name).runs)) for name in KEPT}
+    table = TABLE.sub(lambda _: verdict_table(pinned), README.read_text(encoding="utf-8"), count=1)
+    README.write_text(table, encoding="utf-8")
     PINNED.write_text(json.dumps(pinned, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
