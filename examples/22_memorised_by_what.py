@@ -58,5 +58,5 @@ fig.update_layout(template=TEMPLATE, legend={"orientation": "h", "y": 1.02, "yan
 fig.update_xaxes(title="position whose tokens are exchanged").update_yaxes(title="answered", tickformat=".0%")
 
 # %%
-# Without a prior the model answers by the noise: with another random token it hardly answers anything, and rather does
-# so with another operand. With the prior it answers by the operands alone.
+# Without a prior the model answers by both operands and the noise together: it hardly answers anything with another
+# random token, and little with another operand. With the prior it answers by the operands alone.
