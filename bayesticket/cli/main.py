@@ -173,8 +173,8 @@ def reproduce(arguments: Sequence[str]) -> None:
         """Runs figures of the paper: p = 113, 10,000 epochs, seeds 0 to 4. What is stored is not run again.
 
         Args:
-            figure: Which one: fig1 to fig11, controls (of fig3), conditions, decay, autoregressive, practical, each also as
-                NAME-standard; equation9, specification, early; or all.
+            figure: Which one: fig1 to fig11, controls (of fig3), conditions, decay, autoregressive, practical, each
+                also as NAME-standard; equation9, specification, early; or all.
             seeds: How many seeds, 0 to N - 1; 5 by default.
             epochs: Most epochs of a run; 10,000 by default.
             workers: Processes to train in, one thread each; as many as there are cores by default.
