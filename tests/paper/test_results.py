@@ -231,7 +231,7 @@ def test_results_of_other_runs_are_not_replaced(tmp_path):
 
 RECORDING = ("measures", "stop_after_grok", "stop_when")
 """Settings that do not change what a run does while it lasts."""
-SEEDS = {"fig3": 10}
+SEEDS = {"fig3": 10, "fig1-standard": 10, "decay-standard": 10}
 """How many seeds a figure has where five left open what decides."""
 
 
