@@ -1,12 +1,15 @@
 """Figure 2: norm control crossed with where attention is drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from textwrap import wrap
 
+import numpy as np
 import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 
-from bayesticket.figures import ACCURACY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
+from bayesticket.figures import ACCURACY, GREY, PALETTE, TEMPLATE, add_band, finish_arms, stacked
 from bayesticket.interventions import Intervention, KLPrior, NormMatch, QKPenalty, Recipe
 from bayesticket.measures import AttentionEntropy, WeightNorms
 from bayesticket.paper.arms import STRENGTH, arm, baseline, with_prior
@@ -26,7 +29,7 @@ from bayesticket.paper.factorial import (
     norms_at_grokking,
 )
 from bayesticket.paper.figure import PaperFigure, Scale, arm_names, curves_of
-from bayesticket.paper.readings import UNSEEN, by_every_reading
+from bayesticket.paper.readings import THRESHOLD, UNSEEN, by_every_reading
 from bayesticket.paper.words import across
 from bayesticket.runs import TrainConfig
 from bayesticket.sweeps import Configs, Runs
@@ -37,6 +40,7 @@ PRIORS = {
     "oracle": KLPrior(strength=STRENGTH),
     "adversarial": KLPrior("adversarial", strength=STRENGTH),
 }
+TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 TITLES = {
     DECAY: "weight decay 1.0",
     FREE: "no norm control",
@@ -103,41 +107,73 @@ def then(scale: Scale, runs: Runs) -> Configs:
 
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
-    """Unseen accuracy through training, and at its best."""
+    """Unseen accuracy at its best, and through training."""
     names = arm_names(runs)
     rows = [norm for norm in NORMS if any(name_of(norm, prior) in names for prior in PRIORS)]
-    panels = [replace(ACCURACY, title=TITLES[norm]) for norm in rows]
-    curves = stacked(panels, panel_height=130)
-    best = go.Figure()
-    for colour, prior in zip(PALETTE, PRIORS, strict=False):
-        seen = False
-        for panel, norm in enumerate(rows, 1):
-            if (name := name_of(norm, prior)) not in names:
-                continue
-            add_band(curves, runs, name, UNSEEN.curve, panel=panel, colour=colour, name=prior, in_legend=not seen)
-            reached = [UNSEEN.best(each) for each in curves_of(runs, name).values()]
-            best.add_trace(_dots(TITLES[norm], reached, prior, colour, in_legend=not seen))
-            seen = True
-    finish_arms(curves, panels, int(runs.curves["trained"].max()))
-    best.update_layout(
-        template=TEMPLATE, boxmode="group", height=440, margin={"t": 40},
-        yaxis={"title": {"text": "best unseen accuracy"}, "tickformat": ".0%", "range": [-0.03, 1.05]},
-        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
-    )  # fmt: skip
     spread = across(norms_at_grokking(runs, "mlp"), ".1f")
     return {
-        "The best accuracy of each run on unseen test examples; one dot a seed. The norm of the MLP at grokking, of "
-        f"the runs with weight decay and two random distractors that grok: {spread}.": best,
-        "Unseen accuracy through training; median and quartiles over seeds.": curves,
+        "The best accuracy of each run on unseen test examples, on a logit scale; one dot a seed, and a line at the "
+        f"accuracy that counts as grokking, {THRESHOLD:.0%}. The norm of the MLP at grokking, of the runs with weight "
+        f"decay and two random distractors that grok: {spread}.": _best(runs, rows),
+        "Unseen accuracy through training; median and quartiles over seeds.": _through_training(runs, rows),
     }
 
 
-def _dots(x: str, values: list[float], name: str, colour: str, *, in_legend: bool) -> go.Box:
-    return go.Box(
-        x=[x] * len(values), y=values, name=name, offsetgroup=name, legendgroup=name, showlegend=in_legend,
-        boxpoints="all", pointpos=0, jitter=0.5, marker={"color": colour, "size": 8}, line={"color": "rgba(0,0,0,0)"},
-        fillcolor="rgba(0,0,0,0)", hovertemplate="%{y:.2%}",
+def _best(runs: Runs, rows: Sequence[str]) -> go.Figure:
+    figure, names = go.Figure(), arm_names(runs)
+    for place, (colour, prior) in enumerate(zip(PALETTE, PRIORS, strict=False)):
+        dots = [
+            (row + (place - 1) / 4 + spread, UNSEEN.best(curves))
+            for row, norm in enumerate(rows)
+            if (name := name_of(norm, prior)) in names
+            for spread, curves in zip(
+                np.linspace(-0.1, 0.1, len(runs.seeds)), curves_of(runs, name).values(), strict=True
+            )
+        ]
+        if dots:
+            y, best = zip(*dots, strict=True)
+            figure.add_scatter(
+                x=logit(best), y=y, customdata=best, name=prior, mode="markers", marker={"color": colour, "size": 8},
+                hovertemplate="%{customdata:.2%}",
+            )  # fmt: skip
+    figure.add_vline(x=float(logit(THRESHOLD)), line={"color": GREY, "width": 1})
+    figure.update_layout(
+        template=TEMPLATE, height=120 + 46 * len(rows), margin={"t": 40, "l": 10},
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
     )  # fmt: skip
+    titles = ["<br>".join(wrap(TITLES[norm], 30)) for norm in rows]
+    figure.update_yaxes(
+        tickvals=list(range(len(rows))), ticktext=titles, autorange="reversed", showgrid=False, ticks=""
+    )
+    figure.update_xaxes(
+        title_text="best unseen accuracy",
+        tickvals=logit(TICKS),
+        ticktext=[f"{each:.1%}".replace(".0%", "%") for each in TICKS],
+    )
+    return figure
+
+
+def logit(accuracy: ArrayLike) -> np.ndarray:
+    """`log(a / (1 − a))` of accuracies within the first and the last tick.
+
+    >>> logit([0.5, 0.9, 1.0]).round(2).tolist()
+    [0.0, 2.2, 6.91]
+    """
+    within = np.clip(accuracy, TICKS[0], TICKS[-1])
+    return np.log(within / (1 - within))
+
+
+def _through_training(runs: Runs, rows: Sequence[str]) -> go.Figure:
+    panels = [replace(ACCURACY, title=TITLES[norm]) for norm in rows]
+    figure, names, seen = stacked(panels, panel_height=130), arm_names(runs), set[str]()
+    for colour, prior in zip(PALETTE, PRIORS, strict=False):
+        for panel, norm in enumerate(rows, 1):
+            if (name := name_of(norm, prior)) in names:
+                first = prior not in seen
+                add_band(figure, runs, name, UNSEEN.curve, panel=panel, colour=colour, name=prior, in_legend=first)
+                seen.add(prior)
+    finish_arms(figure, panels, int(runs.curves["trained"].max()))
+    return figure
 
 
 FIGURE = PaperFigure(
