@@ -31,7 +31,7 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """What the conditions ask, and what there is, through training."""
     shown = {
         "informative_mass_least": Panel("the least attention on an informative position"),
-        STRUCTURE.format("share"): Panel("share of training examples that satisfy B(τ)"),
+        STRUCTURE.format("share"): Panel("share of training examples that satisfy B(τ)", span=(-0.03, 1.03)),
         PAIRS.format("least"): Panel("least attention of a pair of test inputs, both together"),
         PAIRS.format("threshold"): Panel("what Eq. 27 asks of it", log=True),
         "mlp_norm": Panel("norm of the MLP"),
@@ -47,12 +47,11 @@ def draw(runs: Runs) -> Mapping[str, go.Figure]:
 
 
 @dataclass(frozen=True)
-class Grokked:
-    """A run that groks."""
+class Observed:
+    """A run, and the epoch at which it is looked at: where it groks, or the last at which τ is defined."""
 
     curves: Curves
     epoch: int
-    """When it does."""
     arm: str
 
     @property
@@ -61,31 +60,41 @@ class Grokked:
         return float(self.curves["mlp_norm"].loc[self.epoch])
 
     def since(self, column: str) -> pd.Series:
-        """A curve from grokking on, where it is known."""
+        """A curve from then on, where it is known."""
         return pd.Series(self.curves[column].loc[self.epoch :].dropna())
 
 
 def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
     """What must hold in every run that groks, over all arms."""
     tables = [(name, curves) for name in arm_names(runs) for curves in curves_of(runs, name).values()]
-    grokked = [Grokked(curves, e, name) for name, curves in tables if (e := reading.epoch(curves)) is not None]
-    judged = (_both_then, _pairs, _corollary, _margin)
+    grokked = [Observed(curves, e, name) for name, curves in tables if (e := reading.epoch(curves)) is not None]
+    ended = [Observed(curves, last, name) for name, curves in tables
+             if reading.epoch(curves) is None and (last := _last_with_threshold(curves)) is not None]  # fmt: skip
     said = f"{so_many(len(grokked), len(tables))} grokked by {reading.accuracy}"
-    return [replace(part(grokked, said), arms=tuple(arm_names(runs)), about="Theorem 4.3") for part in judged]
+    parts = (_both_then, _pairs, _corollary, _margin)
+    claims = [*(part(grokked, said) for part in parts), _lacking(ended, grokked, said)]
+    return [replace(claim, arms=tuple(arm_names(runs)), about="Theorem 4.3") for claim in claims]
 
 
-def structure_holds(run: Grokked, epoch: int, column: str = "share") -> bool:
+def _last_with_threshold(curves: Curves) -> int | None:
+    """The last record at which τ is defined, of a run that has memorised."""
+    memorised = first_epoch(curves["train_accuracy"] >= THRESHOLD)
+    defined = curves[STRUCTURE.format("threshold")].dropna().index
+    return None if memorised is None or not len(defined) or defined[-1] < memorised else int(defined[-1])
+
+
+def structure_holds(run: Observed, epoch: int, column: str = "share") -> bool:
     """Whether B(τ) holds on all training examples at a record."""
     return bool(run.curves[STRUCTURE.format(column)].loc[epoch] >= 1 - 1e-9)
 
 
-def norm_holds(run: Grokked, others: Sequence[Grokked], epoch: int, room: float = ROOM) -> bool:
+def norm_holds(run: Observed, grokked: Sequence[Observed], epoch: int, room: float = ROOM) -> bool:
     """Whether the MLP's norm is between those at which other runs grok, with some room."""
-    norms = [other.norm for other in others if other is not run] or [run.norm]
+    norms = [other.norm for other in grokked if other is not run] or [run.norm]
     return (1 - room) * min(norms) <= float(run.curves["mlp_norm"].loc[epoch]) <= (1 + room) * max(norms)
 
 
-def moments(run: Grokked) -> tuple[int, int] | None:
+def moments(run: Observed) -> tuple[int, int] | None:
     """The first records from memorising and from grokking on at which τ is defined; None unless both are there.
 
     It is undefined where a training example is answered wrongly, which says nothing about attention.
@@ -96,11 +105,11 @@ def moments(run: Grokked) -> tuple[int, int] | None:
     return (int(before[0]), int(at[0])) if len(at) and before[0] < run.epoch else None
 
 
-def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
+def _both_then(grokked: Sequence[Observed], said: str) -> Claim:
     known = [(run, when) for run in grokked if (when := moments(run)) is not None]
 
     def judged(
-        structure: Callable[[Grokked, int], bool], room: float = ROOM, *, of_arm: bool = False
+        structure: Callable[[Observed, int], bool], room: float = ROOM, *, of_arm: bool = False
     ) -> tuple[list[bool], list[bool]]:
         """Whether both hold at grokking, and whether one of them did not at memorising."""
         at, before = [], []
@@ -111,13 +120,15 @@ def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
             before.append(not missing)
         return at, before
 
-    def verdict(structure: Callable[[Grokked, int], bool], room: float = ROOM, *, of_arm: bool = False) -> Verdict:
+    def verdict(structure: Callable[[Observed, int], bool], room: float = ROOM, *, of_arm: bool = False) -> Verdict:
         pairs = zip(*judged(structure, room, of_arm=of_arm), strict=True)
         return verdict_of([now and missing for now, missing in pairs])
 
     at, before = judged(structure_holds)
     b_at = [structure_holds(run, epoch) for run, (_, epoch) in known]
     n_at = [norm_holds(run, grokked, epoch) for run, (_, epoch) in known]
+    b_before = [structure_holds(run, epoch) for run, (epoch, _) in known]
+    n_before = [norm_holds(run, grokked, epoch) for run, (epoch, _) in known]
     shares = [float(run.curves[STRUCTURE.format("share")].loc[epoch]) for run, (_, epoch) in known]
     return Claim(
         "At grokking the structural and the norm condition hold, and before, at memorising, one of them did not.",
@@ -134,11 +145,16 @@ def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
             f"both records are there in {so_many(len(known), len(grokked), which='that grokked')}" if grokked else "",
             f"both conditions hold at grokking in {so_many(sum(at), len(at))}" if at else "",
             f"B(τ) holds in {so_many(sum(b_at), len(b_at))}, and N in {so_many(sum(n_at), len(n_at))}" if at else "",
-            f"one of them was missing at memorising in {so_many(sum(before), len(before))}" if at else "",
+            f"one of them was missing at memorising in {so_many(sum(before), len(before))}: B(τ) held in "
+            f"{so_many(sum(b_before), len(before))}, and N in {so_many(sum(n_before), len(before))}"
+            if at
+            else "",
             f"the share of training examples that satisfy B(τ) at grokking is {across(shares, '.1%')}" if at else "",
         ),
         verdict(structure_holds),
         readings={
+            "B(τ) alone": verdict_of([now and not then for now, then in zip(b_at, b_before, strict=True)]),
+            "N alone": verdict_of([now and not then for now, then in zip(n_at, n_before, strict=True)]),
             "half of τ, which Eq. 27 implies for one of two inputs": verdict(_half_holds),
             "τ with the centroid of the distractors": verdict(lambda r, e: structure_holds(r, e, "share/distractors")),
             "N by the runs of the same arm": verdict(structure_holds, of_arm=True),
@@ -149,12 +165,12 @@ def _both_then(grokked: Sequence[Grokked], said: str) -> Claim:
     )
 
 
-def _half_holds(run: Grokked, epoch: int) -> bool:
+def _half_holds(run: Observed, epoch: int) -> bool:
     least, tau = (run.curves[name].loc[epoch] for name in ("informative_mass_least", STRUCTURE.format("threshold")))
     return bool(least >= tau / 2)
 
 
-def _pairs(grokked: Sequence[Grokked], said: str) -> Claim:
+def _pairs(grokked: Sequence[Observed], said: str) -> Claim:
     def verdict(entry: str) -> list[bool]:
         return [bool((run.since(PAIRS.format(entry)) >= 1 - 1e-9).all()) for run in grokked]
 
@@ -182,12 +198,12 @@ def _pairs(grokked: Sequence[Grokked], said: str) -> Claim:
     )
 
 
-def bounds_of(run: Grokked, half: str = "", of: str = "threshold") -> pd.Series:
+def bounds_of(run: Observed, half: str = "", of: str = "threshold") -> pd.Series:
     """Cor. 4.5's bound on the divergence, log(1/(kτ)), from grokking on, where τ is defined."""
     return pd.Series(-np.log(K * run.since(f"{half}{STRUCTURE.format(of)}")))
 
 
-def worst_divergence(run: Grokked) -> pd.Series:
+def worst_divergence(run: Observed) -> pd.Series:
     """What the divergence of the worst training example is at least, by its least attention on an operand.
 
     With attention a on one of two operands, the other has at most 1 − a.
@@ -196,7 +212,7 @@ def worst_divergence(run: Grokked) -> pd.Series:
     return pd.Series(-np.log(K) - (np.log(least) + np.log1p(-least)) / K)
 
 
-def _corollary(grokked: Sequence[Grokked], said: str) -> Claim:
+def _corollary(grokked: Sequence[Observed], said: str) -> Claim:
     def judged(half: str, of: str = "threshold") -> list[bool]:
         found = [(run.curves[f"{half}kl_to_oracle"], bounds_of(run, half, of)) for run in grokked]
         return [bool((kl.loc[bound.index] <= bound + ROUNDING).all()) for kl, bound in found if len(bound)]
@@ -235,7 +251,7 @@ def _corollary(grokked: Sequence[Grokked], said: str) -> Claim:
     )
 
 
-def _margin(grokked: Sequence[Grokked], said: str) -> Claim:
+def _margin(grokked: Sequence[Observed], said: str) -> Claim:
     def verdict(of: str, least: float) -> list[bool]:
         margins = [pd.Series(run.curves[MARGIN.format(of)].dropna()) for run in grokked]
         return [bool((each > least * each.iloc[0]).all()) for each in margins if len(each)]
@@ -258,6 +274,50 @@ def _margin(grokked: Sequence[Grokked], said: str) -> Claim:
         readings={
             "never below a tenth of its first value": verdict_of(verdict("least/distractors", 0.1)),
             "from the centroid of all others": verdict_of(verdict("least/others", 0.0)),
+        },
+    )
+
+
+def _lacking(ended: Sequence[Observed], grokked: Sequence[Observed], said: str) -> Claim:
+    """What the conditions say of the runs that never grok; that they suffice hangs on an assumption of the paper."""
+    structure = [structure_holds(run, run.epoch) for run in ended]
+    norm = [norm_holds(run, grokked, run.epoch) for run in ended]
+    least = [float(run.curves["informative_mass_least"].loc[run.epoch]) for run in ended]
+    asked = [float(run.curves[STRUCTURE.format("threshold")].loc[run.epoch]) for run in ended]
+
+    def lacks(structure: Sequence[bool]) -> Verdict:
+        return verdict_of([not (b and n) for b, n in zip(structure, norm, strict=True)])
+
+    return Claim(
+        "A run that has memorised and never groks lacks one of the two conditions.",
+        (
+            "B(τ) and N, as above, at the last record at which τ is defined: one of them does not hold. Counted are "
+            "the runs that memorise, do not grok, and have such a record. That both conditions suffice hangs on "
+            "Assumption C.1, so that such a run shows where the conditions say nothing, and refutes no theorem.",
+            SHARES,
+        ),
+        sentences(
+            said,
+            f"of the others {len(ended)} memorised and had a τ" if ended else "",
+            f"at their end B(τ) holds in {so_many(sum(structure), len(ended))}, and N in "
+            f"{so_many(sum(norm), len(ended))}"
+            if ended
+            else "",
+            f"the threshold τ is {across(asked, '.1g')}, and the least attention on an operand {across(least, '.2g')}"
+            if ended
+            else "",
+        ),
+        lacks(structure),
+        by="a control",
+        readings={
+            "B(τ) alone": verdict_of([not each for each in structure]),
+            "N alone": verdict_of([not each for each in norm]),
+            "τ with the centroid of the distractors": lacks(
+                [structure_holds(run, run.epoch, "share/distractors") for run in ended]
+            ),
+            "Eq. 27 on pairs of test inputs in place of B(τ)": lacks(
+                [bool(run.curves[PAIRS.format("share")].loc[run.epoch] >= 1 - 1e-9) for run in ended]
+            ),
         },
     )
 

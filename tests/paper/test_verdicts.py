@@ -344,6 +344,26 @@ def test_an_undefined_threshold_is_no_violation_of_the_structural_condition():
     assert judged_conditions(**slips)[0].verdict == "reproduced"
 
 
+@pytest.mark.parametrize(
+    ("share", "norm", "expected"),
+    [(1.0, 20.0, "not reproduced"), (0.5, 20.0, "reproduced"), (1.0, 40.0, "reproduced")],
+)
+def test_runs_that_never_grok_show_whether_the_conditions_tell_them_apart(share, norm, expected):
+    structured = "structural_condition[tau=derived][share]"
+    groks = story(grokked=4000, mlp_norm=20.0, kl_to_oracle=0.1, **{structured: 1.0})
+    never = story(grokked=None, mlp_norm=norm, kl_to_oracle=0.1, **{structured: share})
+    first, *others = map(str, fig5.arms(Scale()))
+    claim = conditions.FIGURE.judge(runs_of({first: [never] * 5, **{name: [groks] * 5 for name in others}}))[-1]
+    assert (claim.by, claim.verdict) == ("a control", expected)
+    assert claim.readings["N alone"] == ("reproduced" if norm == 40.0 else "not reproduced")
+
+
+def test_the_structural_condition_that_always_held_was_not_what_was_missing():
+    claim = judged_conditions()[0]
+    assert claim.verdict == claim.readings["N alone"] == "reproduced"
+    assert claim.readings["B(τ) alone"] == "not reproduced"
+
+
 def test_the_corollary_is_also_asked_of_the_worst_example_and_whether_it_says_anything():
     worst = "of the worst training example, as far as its least attention on an operand tells"
     says = "and the bound says something: uniform attention would break it"
