@@ -203,7 +203,10 @@ def by_conditions():
         **{structured: 0.5, "test_pairwise_condition[share]": 0.9,
            "separability_margin[of=readings][least/distractors]": 0.0},
     )  # fmt: skip
-    return of_each_arm([str(name) for name in fig5.arms(FULL)], good, bad, story())
+    first, *others = names = [str(name) for name in fig5.arms(FULL)]
+    lacking, rest = story(mlp_norm=norm, **{structured: 0.5}), {name: [good] * 5 for name in others}
+    never = [runs_of({first: lives, **rest}) for lives in ([lacking] * 5, [lacking] * 3 + [story()] * 2)]
+    return never + of_each_arm(names, good, bad, story())
 
 
 def under_decay(weight_decay, seed, *, law=1.0, speed=1.0, first=60.0, **columns):
