@@ -278,27 +278,32 @@ def _margin(grokked: Sequence[Observed], said: str) -> Claim:
     )
 
 
-def _lacking(ended: Sequence[Observed], grokked: Sequence[Observed], said: str) -> Claim:
+def _lacking(never: Sequence[Observed], grokked: Sequence[Observed], said: str) -> Claim:
     """What the conditions say of the runs that never grok; that they suffice hangs on an assumption of the paper."""
+    ended = never if grokked else []  # without a run that groks, no norm is known
     structure = [structure_holds(run, run.epoch) for run in ended]
     norm = [norm_holds(run, grokked, run.epoch) for run in ended]
     least = [float(run.curves["informative_mass_least"].loc[run.epoch]) for run in ended]
     asked = [float(run.curves[STRUCTURE.format("threshold")].loc[run.epoch]) for run in ended]
+    best = [float(run.curves[UNSEEN.curve].max()) for run in ended]
 
-    def lacks(structure: Sequence[bool]) -> Verdict:
-        return verdict_of([not (b and n) for b, n in zip(structure, norm, strict=True)])
+    def lacks(structure: Sequence[bool], room: float = ROOM) -> list[bool]:
+        norms = [norm_holds(run, grokked, run.epoch, room) for run in ended]
+        return [not (b and n) for b, n in zip(structure, norms, strict=True)]
 
     return Claim(
         "A run that has memorised and never groks lacks one of the two conditions.",
         (
             "B(τ) and N, as above, at the last record at which τ is defined: one of them does not hold. Counted are "
-            "the runs that memorise, do not grok, and have such a record. That both conditions suffice hangs on "
-            "Assumption C.1, so that such a run shows where the conditions say nothing, and refutes no theorem.",
+            "the runs that memorise, do not grok, and have such a record, if any run groks. That both conditions "
+            "suffice hangs on Assumption C.1, so that such a run shows where the conditions say nothing, and refutes "
+            "no theorem.",
             SHARES,
         ),
         sentences(
             said,
             f"of the others {len(ended)} memorised and had a τ" if ended else "",
+            f"they answer at most {across(best, '.1%')} of the unseen examples" if ended else "",
             f"at their end B(τ) holds in {so_many(sum(structure), len(ended))}, and N in "
             f"{so_many(sum(norm), len(ended))}"
             if ended
@@ -307,19 +312,26 @@ def _lacking(ended: Sequence[Observed], grokked: Sequence[Observed], said: str) 
             if ended
             else "",
         ),
-        lacks(structure),
+        verdict_of(lacks(structure)),
         by="a control",
         readings={
             "B(τ) alone": verdict_of([not each for each in structure]),
             "N alone": verdict_of([not each for each in norm]),
-            "τ with the centroid of the distractors": lacks(
-                [structure_holds(run, run.epoch, "share/distractors") for run in ended]
+            "N without room": verdict_of(lacks(structure, 0.0)),
+            "at every record with a τ, N without room": verdict_of([_never_has_both(run, grokked) for run in ended]),
+            "τ with the centroid of the distractors": verdict_of(
+                lacks([structure_holds(run, run.epoch, "share/distractors") for run in ended])
             ),
-            "Eq. 27 on pairs of test inputs in place of B(τ)": lacks(
-                [bool(run.curves[PAIRS.format("share")].loc[run.epoch] >= 1 - 1e-9) for run in ended]
+            "Eq. 27 on pairs of test inputs in place of B(τ)": verdict_of(
+                lacks([bool(run.curves[PAIRS.format("share")].loc[run.epoch] >= 1 - 1e-9) for run in ended])
             ),
         },
     )
+
+
+def _never_has_both(run: Observed, grokked: Sequence[Observed]) -> bool:
+    defined = run.curves[STRUCTURE.format("threshold")].dropna().index
+    return not any(structure_holds(run, epoch) and norm_holds(run, grokked, epoch, 0.0) for epoch in defined)
 
 
 FIGURE = PaperFigure(
