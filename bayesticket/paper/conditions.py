@@ -77,10 +77,12 @@ def judge_at(runs: Runs, reading: Grokking) -> list[Claim]:
 
 
 def _last_with_threshold(curves: Curves) -> int | None:
-    """The last record at which τ is defined, of a run that has memorised."""
-    memorised = first_epoch(curves["train_accuracy"] >= THRESHOLD)
-    defined = curves[STRUCTURE.format("threshold")].dropna().index
-    return None if memorised is None or not len(defined) or defined[-1] < memorised else int(defined[-1])
+    """The last record at which τ is defined, of a run that has memorised; None where it never is."""
+    memorised, threshold = first_epoch(curves["train_accuracy"] >= THRESHOLD), STRUCTURE.format("threshold")
+    if memorised is None or threshold not in curves:
+        return None
+    defined = curves[threshold].loc[memorised:].dropna().index
+    return int(defined[-1]) if len(defined) else None
 
 
 def structure_holds(run: Observed, epoch: int, column: str = "share") -> bool:

@@ -11,7 +11,7 @@ from bayesticket.paper.scorecard import MODELS, STATEMENTS, Judged, scorecard, s
 from bayesticket.paper.unjudged import UNJUDGED, unjudged_table
 
 ABOUT = {
-    "Theorem 4.3": {"conditions": 4},
+    "Theorem 4.3": {"conditions": 5},
     "Lemma 5.1": {"fig5": 2, "fig10": 1, "autoregressive": 1},
     "Section 5.1": {"fig1": 10, "decay": 3},
     "Theorem 5.2": {"fig3": 8},
