@@ -55,18 +55,20 @@ def _in_batches(scale: Scale, name: str) -> TrainConfig:
 
 def draw(runs: Runs) -> Mapping[str, go.Figure]:
     """Grokking times, accuracy with frozen attention, and the norm under perturbed optimisers."""
-    pictures = {DOTS: plot_times(times_of(runs))}
+    steps = " and ".join(f"{steps_of(name)} steps in {name}" for name in BATCHES)
+    pictures = {f"{DOTS} An epoch has {steps}, and one step elsewhere.": plot_times(times_of(runs))}
     for layout in LAYOUTS:
         names = [arm_of(layout, name) for name in (NONE, ORACLE, FROZEN)]
         pictures[f"{BANDS[:-1]} ({layout})."] = plot_accuracy(runs, names)
-    panels = [ACCURACY, Panel("norm of the MLP", log=True)]
+    panels = [replace(ACCURACY, title="unseen accuracy"), Panel("norm of the MLP", log=True)]
     figure = stacked(panels, panel_height=240)
     known = arm_names(runs)
     for colour, name in zip(PALETTE, [each for each in (FULL, *PERTURBED) if each in known], strict=False):
         for panel, column in enumerate((UNSEEN.curve, "mlp_norm"), 1):
             add_band(figure, runs, name, column, panel=panel, colour=colour)
     finish_arms(figure, panels, int(runs.curves["trained"].max()))
-    return pictures | {"The optimiser perturbed, constant distractors; median and quartiles over seeds.": figure}
+    perturbed = "The optimiser perturbed, constant distractors; median and quartiles over seeds."
+    return pictures | {f"{perturbed} An epoch has {steps}.": figure}
 
 
 def judge(runs: Runs) -> list[Claim]:
