@@ -284,10 +284,18 @@ def _lacking(never: Sequence[Observed], grokked: Sequence[Observed], said: str) 
     """What the conditions say of the runs that never grok; that they suffice hangs on an assumption of the paper."""
     ended = never if grokked else []  # without a run that groks, no norm is known
     structure = [structure_holds(run, run.epoch) for run in ended]
+    with_distractors = [structure_holds(run, run.epoch, "share/distractors") for run in ended]
+    pairs = [bool(run.curves[PAIRS.format("share")].loc[run.epoch] >= 1 - 1e-9) for run in ended]
     norm = [norm_holds(run, grokked, run.epoch) for run in ended]
     least = [float(run.curves["informative_mass_least"].loc[run.epoch]) for run in ended]
     asked = [float(run.curves[STRUCTURE.format("threshold")].loc[run.epoch]) for run in ended]
     best = [float(run.curves[UNSEEN.curve].max()) for run in ended]
+    shown = (
+        f"of the others {len(ended)} memorised and had a τ",
+        f"they answer at most {across(best, '.1%')} of the unseen examples",
+        f"at their end B(τ) holds in {so_many(sum(structure), len(ended))}, and N in {so_many(sum(norm), len(ended))}",
+        f"the threshold τ is {across(asked, '.1g')}, and the least attention on an operand {across(least, '.2g')}",
+    )
 
     def lacks(structure: Sequence[bool], room: float = ROOM) -> list[bool]:
         norms = [norm_holds(run, grokked, run.epoch, room) for run in ended]
@@ -297,23 +305,11 @@ def _lacking(never: Sequence[Observed], grokked: Sequence[Observed], said: str) 
         "A run that has memorised and never groks lacks one of the two conditions.",
         (
             "B(τ) and N, as above, at the last record at which τ is defined: one of them does not hold. Counted are "
-            "the runs that memorise, do not grok, and have such a record, if any run groks. That both conditions "
-            "suffice hangs on Assumption C.1, so that such a run shows where the conditions say nothing, and refutes "
-            "no theorem.",
+            "the runs that memorise, do not grok, and have such a record, if any run groks. That both suffice hangs on "
+            "Assumption C.1, so that such a run refutes no theorem.",
             SHARES,
         ),
-        sentences(
-            said,
-            f"of the others {len(ended)} memorised and had a τ" if ended else "",
-            f"they answer at most {across(best, '.1%')} of the unseen examples" if ended else "",
-            f"at their end B(τ) holds in {so_many(sum(structure), len(ended))}, and N in "
-            f"{so_many(sum(norm), len(ended))}"
-            if ended
-            else "",
-            f"the threshold τ is {across(asked, '.1g')}, and the least attention on an operand {across(least, '.2g')}"
-            if ended
-            else "",
-        ),
+        sentences(said, *shown) if ended else sentences(said),
         verdict_of(lacks(structure)),
         by="a control",
         readings={
@@ -321,12 +317,8 @@ def _lacking(never: Sequence[Observed], grokked: Sequence[Observed], said: str) 
             "N alone": verdict_of([not each for each in norm]),
             "N without room": verdict_of(lacks(structure, 0.0)),
             "at every record with a τ, N without room": verdict_of([_never_has_both(run, grokked) for run in ended]),
-            "τ with the centroid of the distractors": verdict_of(
-                lacks([structure_holds(run, run.epoch, "share/distractors") for run in ended])
-            ),
-            "Eq. 27 on pairs of test inputs in place of B(τ)": verdict_of(
-                lacks([bool(run.curves[PAIRS.format("share")].loc[run.epoch] >= 1 - 1e-9) for run in ended])
-            ),
+            "τ with the centroid of the distractors": verdict_of(lacks(with_distractors)),
+            "Eq. 27 on pairs of test inputs in place of B(τ)": verdict_of(lacks(pairs)),
         },
     )
 

@@ -247,8 +247,13 @@ def test_the_results_that_are_kept_are_of_all_runs_at_full_scale(name):
     assert {key: ran[key] for key in first} == first, "the figure has changed since"
     assert (kept.runs.seeds, diverged_runs(kept.runs)) == (list(range(scale.seeds)), [])
     assert set(kept.runs.curves["grok_threshold"].to_numpy().flat) == {0.99}
-    grokked, ended = kept.runs.grok_epochs().to_numpy(na_value=np.inf), kept.runs.curves["trained"].to_numpy()
-    assert ((ended >= 5_000) | (ended >= grokked + 200)).all(), "every run was trained to its end"
+    grokked, trained = kept.runs.grok_epochs(curve="unseen_accuracy"), kept.runs.curves["trained"]
+    for (arm, seed), header in kept.headers.items():
+        config, ended = config_of(header), int(trained.sel(intervention=arm, seed=seed))
+        patience = config["stop_when"]["patience"] if config["stop_when"] else np.inf
+        epoch = grokked.loc[arm, seed]
+        stopped = np.inf if pd.isna(epoch) else epoch + patience
+        assert ended >= min(config["epochs"], stopped), f"{arm}, seed {seed}, was not trained to its end"
 
 
 def test_results_say_which_model_they_are_of():

@@ -100,7 +100,7 @@ def decaying(strength):
 
 def slow(strength):
     """A divergence that falls as 1/t, hardly faster under a strong prior."""
-    return lambda epochs: 1 / (1 + epochs * (strength + 1e-3) ** 0.2)
+    return lambda epochs: 1 / (1 + epochs * (strength + 1e-3) ** 0.2 / 20)
 
 
 def plateau(strength):
