@@ -41,6 +41,7 @@ PRIORS = {
     "adversarial": KLPrior("adversarial", strength=STRENGTH),
 }
 TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+"""Of the axis of accuracies."""
 TITLES = {
     DECAY: "weight decay 1.0",
     FREE: "no norm control",
@@ -133,10 +134,10 @@ def _best(runs: Runs, rows: Sequence[str]) -> go.Figure:
         if dots:
             y, best = zip(*dots, strict=True)
             figure.add_scatter(
-                x=logit(best), y=y, customdata=best, name=prior, mode="markers", marker={"color": colour, "size": 8},
+                x=_logit(best), y=y, customdata=best, name=prior, mode="markers", marker={"color": colour, "size": 8},
                 hovertemplate="%{customdata:.2%}",
             )  # fmt: skip
-    figure.add_vline(x=float(logit(THRESHOLD)), line={"color": GREY, "width": 1})
+    figure.add_vline(x=float(_logit(THRESHOLD)), line={"color": GREY, "width": 1})
     figure.update_layout(
         template=TEMPLATE, height=120 + 46 * len(rows), margin={"t": 40, "l": 10},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
@@ -147,20 +148,17 @@ def _best(runs: Runs, rows: Sequence[str]) -> go.Figure:
     )
     figure.update_xaxes(
         title_text="best unseen accuracy",
-        tickvals=logit(TICKS),
-        ticktext=[f"{each:.1%}".replace(".0%", "%") for each in TICKS],
+        tickvals=_logit(TICKS),
+        ticktext=[f"{100 * each:g}%" for each in TICKS],
     )
     return figure
 
 
-def logit(accuracy: ArrayLike) -> np.ndarray:
-    """`log(a / (1 − a))` of accuracies within the first and the last tick.
+def _logit(accuracy: ArrayLike) -> np.ndarray:
+    """The logit of accuracies, at most as far out as the first and the last tick."""
+    from scipy.special import logit
 
-    >>> logit([0.5, 0.9, 1.0]).round(2).tolist()
-    [0.0, 2.2, 6.91]
-    """
-    within = np.clip(accuracy, TICKS[0], TICKS[-1])
-    return np.log(within / (1 - within))
+    return logit(np.clip(accuracy, TICKS[0], TICKS[-1]))
 
 
 def _through_training(runs: Runs, rows: Sequence[str]) -> go.Figure:

@@ -72,7 +72,7 @@ def counted(verdicts):
 
 def test_the_readme_counts_these_verdicts():
     table = verdict_table(json.loads(PINNED.read_text(encoding="utf-8")))
-    assert table in README.read_text(encoding="utf-8"), f"run: python {Path(__file__).name}"
+    assert table in README.read_text(encoding="utf-8"), "run: python tests/paper/test_pages.py"
 
 
 # In words ---------------------------------------------------------------------------------------------------------

@@ -358,6 +358,19 @@ def test_runs_that_never_grok_show_whether_the_conditions_tell_them_apart(share,
     assert claim.readings["N alone"] == ("reproduced" if norm == 40.0 else "not reproduced")
 
 
+def test_a_run_that_met_both_conditions_on_the_way_is_seen_by_the_reading_of_every_record():
+    groks, never = (story(grokked=e, mlp_norm=line((0, 20), (5000, 20), (5020, 40))) for e in (4000, None))
+    first, *others = map(str, fig5.arms(Scale()))
+    claim = conditions.FIGURE.judge(runs_of({first: [never] * 5, **{name: [groks] * 5 for name in others}}))[-1]
+    on_the_way = "at every record with a τ, N without room"
+    assert (claim.verdict, claim.readings[on_the_way]) == ("reproduced", "not reproduced")
+
+
+def test_nothing_is_said_of_runs_that_never_grok_where_none_does():
+    claim = conditions.FIGURE.judge(runs_of({str(name): [story()] * 5 for name in fig5.arms(Scale())}))[-1]
+    assert {claim.verdict, *claim.readings.values()} == {"undecided"}
+
+
 def test_the_structural_condition_that_always_held_was_not_what_was_missing():
     claim = judged_conditions()[0]
     assert claim.verdict == claim.readings["N alone"] == "reproduced"
