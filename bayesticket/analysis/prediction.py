@@ -7,6 +7,8 @@ interventions, a measure may tell nothing but which intervention acts; pairs of 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ from bayesticket.errors import refuse_case, require_integer, require_number
 Labels = Shaped[np.ndarray, " runs"]
 AllLabels = Shaped[np.ndarray, " all"]
 """Those of all runs, where `runs` are the ones whose value is known."""
+Numbers = Int[np.ndarray, " runs"]
 Side = Literal["larger", "smaller"]
 MISSED = 0.025
 """The share of samples in which a 95 % interval may miss at each end."""
@@ -166,23 +169,21 @@ def auc(
     _require_runs("groks", groks, values)
     known = ~np.isnan(values)
     values, groks = values[known], groks[known]
-    labels = _labels(known, clusters)
-    same = _same(known, strata)[np.ix_(groks, ~groks)]
-    if not same.any():
+    labels, strata = _labels(known, clusters), _strata(known, strata)
+    paired = np.isin(strata, np.intersect1d(strata[groks], strata[~groks]))
+    if not paired.any():
         return None
-    larger = same * (np.sign(values[groks][:, None] - values[~groks]) + 1) / 2
     weights = _weights(labels, resamples, seed)
-    ours, theirs = weights[:, groks], weights[:, ~groks]
-    pairs = ((ours @ same) * theirs).sum(axis=1)
-    drawn = ((ours @ larger) * theirs).sum(axis=1)[pairs > 0] / pairs[pairs > 0]
-    paired = [(each[groks][same.any(axis=1)], each[~groks][same.any(axis=0)]) for each in labels]
-    n = max(min(len(set(one.tolist())), len(set(other.tolist()))) for one, other in paired)
+    smaller, others = _compared(values, strata, weights, groks, ~groks)
+    pairs = (weights[groks] * others).sum(axis=0)
+    drawn = (weights[groks] * smaller).sum(axis=0)[pairs > 0] / pairs[pairs > 0]
+    n = max(min(len(set(each[paired & kind].tolist())) for kind in (groks, ~groks)) for each in labels)
     low, high = np.quantile(drawn, [MISSED, 1 - MISSED])
     return Auc(
         value=float(drawn[0]),
         low=float(min(low, _reach(n))),
         high=float(max(high, 1 - _reach(n))),
-        pairs=int(same.sum()),
+        pairs=int(pairs[0]),
         clusters=n,
     )
 
@@ -209,16 +210,16 @@ def rank_correlation(
     _require_runs("others", others, values)
     known = ~(np.isnan(values) | np.isnan(others))
     values, others = values[known], others[known]
-    labels, same = _labels(known, clusters), _same(known, strata)
+    labels, strata = _labels(known, clusters), _strata(known, strata)
     if len(values) < 3:
         return None
     weights = _weights(labels, resamples, seed)
-    one, other = (_centred_ranks(each, same, weights) for each in (values, others))
-    spread = (weights * one**2).sum(axis=1) * (weights * other**2).sum(axis=1)
+    one, other = (_centred_ranks(each, strata, weights) for each in (values, others))
+    spread = (weights * one**2).sum(axis=0) * (weights * other**2).sum(axis=0)
     defined = spread > 1e-12
     if not defined[0]:
         return None
-    drawn = (weights * one * other).sum(axis=1)[defined] / np.sqrt(spread[defined])
+    drawn = (weights * one * other).sum(axis=0)[defined] / np.sqrt(spread[defined])
     value = round(float(drawn[0]), 12)
     if min(len(set(each.tolist())) for each in labels) < 3:
         return Estimate(value, None, None)
@@ -249,43 +250,72 @@ def _reach(n: int) -> float:
 
 
 def _centred_ranks(
-    values: Float[np.ndarray, " runs"],
-    same: Float[np.ndarray, "runs runs"],
-    weights: Float[np.ndarray, "samples runs"],
-) -> Float[np.ndarray, "samples runs"]:
+    values: Float[np.ndarray, " runs"], strata: Numbers, weights: Float[np.ndarray, "runs samples"]
+) -> Float[np.ndarray, "runs samples"]:
     """The rank of each run in its stratum, ties halved, less the mean rank and divided by the number of runs there."""
-    above = same * np.sign(values - values[:, None])
-    return (weights @ above) / np.maximum(weights @ same, 1) / 2
+    everyone = np.ones(len(values), dtype=bool)
+    smaller, n = _compared(values, strata, weights, everyone, everyone)
+    return (smaller - n / 2) / np.maximum(n, 1)
 
 
-def _weights(
-    labels: Sequence[Int[np.ndarray, " runs"]], resamples: int, seed: int
-) -> Float[np.ndarray, "samples runs"]:
+def _compared(
+    values: Float[np.ndarray, " all"],
+    strata: Int[np.ndarray, " all"],
+    weights: Float[np.ndarray, "all samples"],
+    ours: Bool[np.ndarray, " all"],
+    theirs: Bool[np.ndarray, " all"],
+) -> tuple[Float[np.ndarray, "runs samples"], Float[np.ndarray, "runs samples"]]:
+    """For each of our runs, what theirs of its stratum weigh: those of smaller values, ties halved, and all of them.
+
+    Both are differences of sums in the order of strata and values, so that no pair is looked at.
+    """
+    order = np.lexsort((values, strata))
+    new = (np.diff(strata[order]) != 0) | (values[order][1:] != values[order][:-1])
+    places = np.empty_like(order)
+    places[order] = np.cumsum(np.r_[0, new])
+    below, up_to = _sums(places[ours], places[theirs], weights[theirs])
+    start, end = _sums(strata[ours], strata[theirs], weights[theirs])
+    return (below + up_to) / 2 - start, end - start
+
+
+def _sums(
+    places: Int[np.ndarray, " runs"], others: Int[np.ndarray, " others"], weights: Float[np.ndarray, "others samples"]
+) -> list[Float[np.ndarray, "runs samples"]]:
+    """What the others weigh that come before each place, and those before it or at it."""
+    order = np.argsort(others)
+    sums = np.cumsum(np.r_[np.zeros((1, weights.shape[1])), weights[order]], axis=0)
+    return [sums[np.searchsorted(others[order], places, side)] for side in ("left", "right")]
+
+
+def _weights(labels: Sequence[Numbers], resamples: int, seed: int) -> Float[np.ndarray, "runs samples"]:
     """How often each run is in each sample: in the first once, as it is, then as often as its clusters are drawn."""
     require_integer("resamples", resamples, least=1)
     require_integer("seed", seed, least=0)
+    drawn = _drawn(tuple(int(each.max()) + 1 for each in labels), resamples, seed)
+    weights = prod(times[each] for times, each in zip(drawn, labels, strict=True))
+    return np.c_[np.ones(len(labels[0])), weights]
+
+
+@lru_cache(maxsize=4)
+def _drawn(clusters: Sequence[int], resamples: int, seed: int) -> list[Float[np.ndarray, "clusters samples"]]:
+    """How often each cluster of each labelling is drawn; many measures of the same runs ask for the same draws."""
     generator = np.random.default_rng(seed)
-    weights = np.ones((1 + resamples, len(labels[0])))
-    for each in labels:
-        n = each.max() + 1
-        weights[1:] *= generator.multinomial(n, np.full(n, 1 / n), size=resamples)[:, each]
-    return weights
+    return [generator.multinomial(n, np.full(n, 1 / n), size=resamples).T.astype(float, order="C") for n in clusters]
 
 
-def _labels(known: Bool[np.ndarray, " all"], clusters: Sequence[AllLabels]) -> list[Int[np.ndarray, " runs"]]:
+def _labels(known: Bool[np.ndarray, " all"], clusters: Sequence[AllLabels]) -> list[Numbers]:
     """The clusters of known runs, numbered; without clusters each run is one."""
     for each in clusters:
         _require_runs("clusters", each, known)
     return [np.unique(each[known], return_inverse=True)[1] for each in (*clusters,) or (np.arange(len(known)),)]
 
 
-def _same(known: Bool[np.ndarray, " all"], strata: AllLabels | None) -> Float[np.ndarray, "runs runs"]:
-    """1 for each two known runs of one stratum, else 0."""
+def _strata(known: Bool[np.ndarray, " all"], strata: AllLabels | None) -> Numbers:
+    """The strata of known runs, numbered; without strata all are in one."""
     if strata is None:
-        return np.ones((int(known.sum()),) * 2)
+        return np.zeros(int(known.sum()), dtype=int)
     _require_runs("strata", strata, known)
-    numbers = np.unique(strata[known], return_inverse=True)[1]  # labels may be long texts, slow to compare
-    return (numbers[:, None] == numbers).astype(float)
+    return np.unique(strata[known], return_inverse=True)[1]
 
 
 def _require_runs(field: str, given: np.ndarray, like: np.ndarray) -> None:

@@ -176,7 +176,8 @@ def band(
         raise refuse("values", table.shape, f"shape (seeds, {len(at)}), one column for each epoch")
     known = ~np.isnan(table).all(axis=0)
     at, table = at[known], table[:, known]
-    low, middle, high = np.nanquantile(table, (0.25, 0.5, 0.75), axis=0)
+    quantile = np.nanquantile if np.isnan(table).any() else np.quantile  # which is far faster
+    low, middle, high = quantile(table, (0.25, 0.5, 0.75), axis=0)
     n_seeds = (~np.isnan(table)).sum(axis=0)
     shared = {"x": at, "yaxis": axis_name("y", panel), "legendgroup": group or name}
     edge = {**shared, "mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import pandas as pd
 
 from bayesticket.errors import refuse, require_integer
@@ -192,9 +193,9 @@ def curves_of(runs: Runs, name: str) -> dict[int, Curves]:
     recorded = {str(column): arm[column].to_numpy() for column in arm.data_vars}
     found: dict[int, Curves] = {}
     for place, seed in enumerate(runs.seeds):
-        table = pd.DataFrame({column: values[place] for column, values in recorded.items()}, index=epochs)
-        table = table.dropna(how="all")
-        found[seed] = {column: pd.Series(table[column]) for column in table}
+        table = {column: values[place] for column, values in recorded.items()}
+        known = ~np.all([np.isnan(values) for values in table.values()], axis=0)
+        found[seed] = {column: pd.Series(values[known], epochs[known], name=column) for column, values in table.items()}
     return found
 
 

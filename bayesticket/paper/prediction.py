@@ -1,9 +1,10 @@
 """Which measures tell early that a run will grok, and when: computed from all runs whose results are at hand."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import plotly.graph_objects as go
+from jaxtyping import Float
 
 from bayesticket.analysis import Auc, Estimate, at_risk, auc, rank_correlation, told_from
 from bayesticket.figures import GREY, INK, PALETTE, TEMPLATE, Section, Table
@@ -60,40 +61,44 @@ CAPTION = (
 Found = Mapping[str, Mapping[int, Auc | None]]
 """Of each column, at each epoch."""
 Correlated = Mapping[str, Mapping[int, Estimate | None]]
+Values = Float[np.ndarray, "epochs runs"]
+"""What each run recorded of a column at each of `EPOCHS`."""
 
 
 def prediction_sections(results: Iterable[Results]) -> list[Section]:
     """What the measures predict in all these runs; nothing where there are too few settings of either kind."""
     pool = pooled(results)
-    columns = [] if pool is None else [column for column in pool.columns if _is_enough(pool, column)]
-    if pool is None or not columns:
+    if pool is None:
+        return []
+    recorded = {column: pool.values(column, EPOCHS) for column in pool.columns}
+    tables = {column: table for column, table in recorded.items() if _is_enough(pool, table)}
+    if not tables:
         return []
     strata: dict[str, Labels | None] = {TOGETHER: None, LAYOUTS: pool.layouts, SETTINGS: pool.settings}
-    found = {name: separations(pool, columns, labels) for name, labels in strata.items()}
-    when = {name: correlations(pool, columns, labels) for name, labels in strata.items()}
+    found = {name: separations(pool, tables, labels) for name, labels in strata.items()}
+    when = {name: correlations(pool, tables, labels) for name, labels in strata.items()}
     asked = [f"{name}: {question}" for name, question in QUESTIONS.items()]
     return [
         Section("", [_about(pool), *asked, READING], auc_table(pool, found)),
         Section("", [CAPTION], draw(found[LAYOUTS])),
         Section("", [WHEN], when_table(pool, when)),
-        Section("", [*_lacking(pool), *_further(len(pool.columns) - len(columns))]),
+        Section("", [*_lacking(pool), *_further(len(recorded) - len(tables))]),
     ]
 
 
-def _is_enough(pool: Pool, column: str) -> bool:
+def _is_enough(pool: Pool, table: Values) -> bool:
     """Whether enough settings of either kind recorded a column at an epoch that is shown."""
-    for epoch, values in zip(SHOWN, pool.values(column, SHOWN), strict=True):
-        known = at_risk(pool.times, epoch) & ~np.isnan(values)
+    for epoch in SHOWN:
+        known = at_risk(pool.times, epoch) & ~np.isnan(table[EPOCHS.index(epoch)])
         kinds = (known & pool.times.reached, known & ~pool.times.reached)
         if min(len(set(pool.settings[kind].tolist())) for kind in kinds) >= FEWEST:
             return True
     return False
 
 
-def separations(pool: Pool, columns: Sequence[str], strata: Labels | None) -> Found:
+def separations(pool: Pool, recorded: Mapping[str, Values], strata: Labels | None) -> Found:
     """The AUC of each column at each epoch, and that of the setting alone."""
-    share = np.tile(pool.share_of_others, (len(EPOCHS), 1))
-    tables = {ALONE: share} | {name: pool.values(name, EPOCHS) for name in columns}
+    tables = {ALONE: np.tile(pool.share_of_others, (len(EPOCHS), 1)), **recorded}
     found: dict[str, dict[int, Auc | None]] = {name: {} for name in tables}
     for place, epoch in enumerate(EPOCHS):
         risk = at_risk(pool.times, epoch)
@@ -104,16 +109,17 @@ def separations(pool: Pool, columns: Sequence[str], strata: Labels | None) -> Fo
     return found
 
 
-def correlations(pool: Pool, columns: Sequence[str], strata: Labels | None) -> Correlated:
+def correlations(pool: Pool, tables: Mapping[str, Values], strata: Labels | None) -> Correlated:
     """The rank correlation of each column with the epochs left, among runs that grok."""
-    tables = {name: pool.values(name, SHOWN) for name in columns}
     found: dict[str, dict[int, Estimate | None]] = {name: {} for name in tables}
-    for place, epoch in enumerate(SHOWN):
+    for epoch in SHOWN:
         chosen = at_risk(pool.times, epoch) & pool.times.reached
         left, clusters = pool.times.epochs[chosen] - epoch, (pool.settings[chosen], pool.seeds[chosen])
         within = None if strata is None else strata[chosen]
         for name, table in tables.items():
-            found[name][epoch] = rank_correlation(table[place, chosen], left, strata=within, clusters=clusters)
+            found[name][epoch] = rank_correlation(
+                table[EPOCHS.index(epoch), chosen], left, strata=within, clusters=clusters
+            )
     return found
 
 

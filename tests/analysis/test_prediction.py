@@ -15,9 +15,10 @@ from bayesticket.analysis import Auc, Times, at_risk, auc, predict, rank_correla
 
 
 def draw(seed, n, *, ties=True, missing=0.1):
-    """Values, some of them equal or NaN, whether each run groks, and strata."""
+    """Values, some of them equal, infinite or NaN, whether each run groks, and strata."""
     generator = np.random.default_rng(seed)
-    values = generator.integers(0, 5, n).astype(float) if ties else generator.normal(size=n)
+    tied = np.array([-np.inf, 0, 1, 2, np.inf])
+    values = generator.choice(tied, n) if ties else generator.normal(size=n)
     values[generator.random(n) < missing] = np.nan
     return values, generator.random(n) < 0.5, generator.integers(0, 3, n)
 
