@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from stories import arms_of, runs_of, story
 from worlds import every_arm, worlds_of
 
 import bayesticket as bt
-from bayesticket.cli.main import main
 from bayesticket.paper import MODULES, NAMES, OF_BOTH_MODELS, find_figure, report
 from bayesticket.paper.figure import SHARES, SMOKE, VERDICTS, Claim, Scale
 from bayesticket.paper.readings import AT_BOTH, BY_UNSEEN
@@ -131,11 +131,10 @@ def test_a_rule_of_several_claims_is_numbered_and_others_stand_in_their_row():
             assert sorted(" ".join(said).split()) == sorted(" ".join(claim.rules).split()), "nothing is lost"
 
 
-def test_a_report_comes_from_the_library_alone_and_names_what_has_not_been_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report"]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+def test_a_report_comes_from_the_library_alone_and_names_what_has_not_been_run(library_report):
+    written, printed = library_report
+    assert printed.strip() == str(written)
+    page = written.read_text(encoding="utf-8")
     assert "Their weights are not among the results that this page was made from." in page
     missing = [name for name in NAMES if name not in KEPT]
     assert f"Not run yet: {', '.join(missing)}." in page
@@ -143,6 +142,7 @@ def test_a_report_comes_from_the_library_alone_and_names_what_has_not_been_run(t
     arm, ids = next(iter(results.ids(Claim("", (), "", "undecided")).items()))
     assert f"{arm}: {', '.join(ids)}" in page
     assert set(re.findall(r'<a href="#(rule-\d+)">', page)) == set(re.findall(r'<div id="(rule-\d+)">', page))
+    assert "not the paper's scale" not in unescape(page), "results that come with the library are of that scale"
 
 
 def test_rules_are_said_once_on_a_page(tmp_path):

@@ -10,8 +10,8 @@ from worlds import results_of, worlds_of
 from bayesticket.paper import find_figure
 from bayesticket.paper.figure import VERDICTS
 from bayesticket.paper.findings import findings
-from bayesticket.paper.report import write_figure_page, write_report
-from bayesticket.paper.results import SHIPPED, names_in, read_results, write_results
+from bayesticket.paper.report import write_report
+from bayesticket.paper.results import read_results, write_results
 from bayesticket.paper.scorecard import tally
 from bayesticket.paper.unjudged import UNJUDGED
 
@@ -61,12 +61,6 @@ def test_findings_explain_their_words_once_and_say_where_runs_are_fewer_than_the
     assert small not in text
     write_results(results_of(worlds_of("controls")[0].sel(seed=[0, 1])), tmp_path, "controls")
     assert small in unescape(write_report(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", names_in(SHIPPED))
-def test_results_that_come_with_the_library_are_of_the_papers_scale_also_with_ten_seeds(name, tmp_path):
-    page = write_figure_page(find_figure(name), read_results(SHIPPED, name), tmp_path / "page.html")
-    assert "not the paper's scale" not in unescape(page.read_text(encoding="utf-8"))
 
 
 def test_verdicts_of_the_scorecard_lead_to_the_details_of_their_claims(text, claims):
