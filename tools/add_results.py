@@ -3,7 +3,8 @@
 python tools/add_results.py decay fig3 --seeds 10 --store runs
 
 Runs in whose weights a figure finds something, such as tickets, are trained again where the store lacks them, and their
-files are replaced, so that all of the figure is about the same trainings.
+files are replaced, so that all of the figure is about the same trainings. After Ctrl-C the runs that have ended have
+files, but for those found in others' weights: their figure is written by the next call, which trains what is left.
 """
 
 import argparse
@@ -11,9 +12,10 @@ import sys
 from pathlib import Path
 
 from bayesticket.errors import BayesticketError
+from bayesticket.files import prepare_directory
 from bayesticket.paper import find_figure
 from bayesticket.paper.figure import PaperFigure, Scale
-from bayesticket.paper.results import CURVES, SHIPPED, Results, read_run, require_kept, write_results
+from bayesticket.paper.results import CURVES, SHIPPED, Results, read_run, require_kept, write_results, write_run
 from bayesticket.runs import RunDirectory
 from bayesticket.specs import spec_id
 from bayesticket.sweeps import Configs, RunSummary, assemble, train_missing
@@ -26,7 +28,10 @@ def add_results(
     configs = figure.configs(scale)
     require_kept(configs, results, figure.name, all_arms=figure.then is None)
     found_in = {key: config for key, config in configs.items() if key[0] in figure.finds_in}
-    _train({**_without_file(configs, results), **found_in}, store, workers)
+    try:
+        _train({**_without_file(configs, results), **found_in}, store, workers)
+    finally:
+        _keep_ended(_without_file(configs, results), store, results)
     runs = _summaries(configs, store, results)
     if further := figure.further(scale, assemble(runs)):
         require_kept({**configs, **further}, results, figure.name, all_arms=True)
@@ -39,6 +44,15 @@ def add_results(
 def _train(configs: Configs, store: Path, workers: int | None) -> None:
     if configs:
         train_missing(configs, store, workers=workers)
+
+
+def _keep_ended(configs: Configs, store: Path, results: Path) -> None:
+    """Writes the files of those runs in the store that have ended."""
+    folder = prepare_directory("results", results / CURVES)
+    for run in map(spec_id, configs.values()):
+        if (directory := RunDirectory(store / run)).has_ended():
+            header = directory.header()
+            write_run(folder / f"{run}.parquet", header, directory.curves(header))
 
 
 def _without_file(configs: Configs, results: Path) -> Configs:

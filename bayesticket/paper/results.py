@@ -102,7 +102,7 @@ def write_results(results: Results, directory: str | os.PathLike[str], name: str
         for seed, curves in curves_of(results.runs, arm).items():
             file = folder / f"{(header := results.headers[arm, seed]).id}.parquet"
             if not file.exists() or read_run(file).header != header:
-                _write_run(file, header, pd.DataFrame(curves))
+                write_run(file, header, pd.DataFrame(curves))
     ids = {arm: [results.headers[arm, seed].id for seed in seeds] for arm in arms}
     text = json.dumps({"seeds": seeds, "runs": ids}, ensure_ascii=False, indent=1)
     write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"))
@@ -145,7 +145,8 @@ def rounded(curve: pd.Series) -> pd.Series:
     return pd.Series(np.ldexp(np.round(mantissa * 2**BITS), exponent - BITS))
 
 
-def _write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
+def write_run(path: Path, header: Header, curves: pd.DataFrame) -> None:
+    """Writes the file of a run."""
     long = curves.dropna(axis=1, how="all").apply(rounded).reset_index().melt("epoch", var_name="curve")
     content = pa.Table.from_pandas(long.astype({"curve": "category"}), preserve_index=False)
     options: dict[str, Any] = {  # numbers byte by byte, which halves the file

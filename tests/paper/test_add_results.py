@@ -1,5 +1,6 @@
 """Results grow by the runs that they lack, and nothing is trained that has a file among them."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_another_seed_is_trained_and_those_with_a_file_are_not(add_results, tmp_
     assert {name: after[name] for name in before} == before
     assert read_results(results, "fig1").runs.seeds == [0, 1]
     assert set(read_results(results, "fig1").by_id) == set(after)
+
+
+def test_what_has_ended_before_an_interruption_is_not_trained_again(add_results, tmp_path, monkeypatch):
+    figure, results = find_figure("fig1"), tmp_path / "results"
+
+    def interrupted(configs, store, **options):
+        (first, config), (second, _) = itertools.islice(configs.items(), 2)
+        train_missing({first: config}, store, workers=1, progress=False)
+        (store / spec_id(configs[second])).mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("add_results.train_missing", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        add_results(figure, TINY, tmp_path / "first", results)
+    assert not (results / "fig1.json").exists()
+    (kept,) = files_in(results)
+    monkeypatch.setattr("add_results.train_missing", train_missing)
+    add_results(figure, TINY, tmp_path / "second", results, workers=1)
+    assert runs_in(tmp_path / "second") == set(read_results(results, "fig1").by_id) - {kept}
 
 
 @pytest.mark.parametrize(
