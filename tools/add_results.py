@@ -4,7 +4,7 @@ python tools/add_results.py decay fig3 --seeds 10 --store runs
 
 Runs in whose weights a figure finds something, such as tickets, are trained again where the store lacks them, and their
 files are replaced, so that all of the figure is about the same trainings. After Ctrl-C the runs that have ended have
-files, but for those found in others' weights: their figure is written by the next call, which trains what is left.
+files, but for runs that are made from others' weights; the next call trains what is left, and writes the figure.
 """
 
 import argparse

@@ -115,10 +115,11 @@ def _add_median(
     """Draws one curve of runs that have no axis but seeds; whether there was anything to draw."""
     if curve not in arm.curves or bool(arm.curves[curve].isnull().all()):
         return False
-    values = hold_last_values(arm.curves[curve].transpose("seed", "epoch").to_numpy())
+    recorded = arm.curves[curve].dropna("epoch", how="all").transpose("seed", "epoch")  # others may record more often
     drawn = band(
-        arm.curves["epoch"].to_numpy(), values, name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour,
-        symbol=drawn_as.symbol, dash=dash, panel=panel, group=name,
+        recorded["epoch"].to_numpy(), hold_last_values(recorded.to_numpy()),
+        name=", ".join(filter(None, (name, layer))), colour=drawn_as.colour, symbol=drawn_as.symbol,
+        dash=dash, panel=panel, group=name,
     )  # fmt: skip
     drawn[-1].showlegend = in_legend
     for trace in drawn:

@@ -1,10 +1,13 @@
 """What the pictures of a figure show: every arm, all of its training, and each name once."""
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 import pytest
 from stories import runs_of, story
 from worlds import every_arm
 
+from bayesticket.figures.arms import add_band
 from bayesticket.figures.style import PALETTE
 from bayesticket.paper import MODULES, find_figure
 from bayesticket.paper.arms import LAYOUTS
@@ -62,3 +65,13 @@ def test_the_law_is_drawn_on_logarithms_with_a_mark_for_every_run():
     for trace in marks.values():
         np.testing.assert_allclose(sorted(trace.x), sorted(1 / np.array(STRENGTHS)))
     assert {trace.marker.color for trace in law.data if trace.mode == "markers"} == set(PALETTE[: len(LAYOUTS)])
+
+
+def test_an_arm_has_no_steps_where_another_recorded_more_often():
+    tables = {
+        name: pd.DataFrame({"train_loss": np.linspace(1, 0, len(epochs))}, pd.Index(epochs, name="epoch"))
+        for name, epochs in (("often", range(0, 41, 10)), ("seldom", range(0, 41, 20)))
+    }
+    runs, figure = runs_of({name: [table] for name, table in tables.items()}), go.Figure()
+    add_band(figure, runs, "seldom", "train_loss", panel=1, colour=PALETTE[0])
+    assert [(list(trace.x), list(trace.y)) for trace in figure.data] == [([0, 20, 40], [1.0, 0.5, 0.0])] * 3
